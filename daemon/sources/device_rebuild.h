@@ -1,5 +1,5 @@
 // Rebuilds chunks of a version (the target) on a GPU, from an earlier version (the base) on the same GPU or
-// on a GPU that it reaches. The GPU reads lists of the changes (core/difference: ChangeLists) from
+// on a GPU that this GPU reaches. The GPU reads lists of the changes (core/difference: ChangeLists) from
 // page-locked host memory. The image passes through no host memory.
 //
 // The caller must compare each chunk with the target's digest. A chunk may be rebuilt again.

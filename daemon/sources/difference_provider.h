@@ -28,7 +28,7 @@ struct DifferencePath {
   std::string base_id;
   Location base_location = {};                               // of the replica that is read
   std::vector<std::shared_ptr<const Manifest>> differences;  // in the order in which to apply them
-  // Why the path is not used, for the transfer's report; OK: it is used.
+  // OK if the path is used; otherwise the reason why not, for the transfer's report.
   absl::Status unused;
   // Set if the target is written over its base. Null: the base is a separate replica.
   std::shared_ptr<Advance> advance = nullptr;
@@ -38,9 +38,9 @@ struct DifferencePath {
 };
 
 // Provides first a source that rebuilds chunks of `target`, then the sources of `others`. If every chunk can
-// be rebuilt, `others` is not asked; otherwise `others` is asked at once. `engine` and `devices` must outlive
-// the provider and its sources. `devices` may be null if the base is in host memory. A replica that does not
-// match its own manifest is dropped.
+// be rebuilt, `others` is asked only after the first source failed; otherwise `others` is asked at once.
+// `engine` and `devices` must outlive the provider and its sources. `devices` may be null if the base is in
+// host memory. A replica that does not match its own manifest is dropped.
 std::shared_ptr<SourceProvider> MakeDifferenceProvider(StoreEngine* engine, DeviceRuntime* devices,
                                                        std::shared_ptr<const Manifest> target,
                                                        DifferencePath path,

@@ -48,25 +48,25 @@ struct LeasedPath {
   std::unique_ptr<ReplicaLease> base;
   std::shared_ptr<const RetiredReplica> advanced;
   std::vector<std::unique_ptr<ReplicaLease>> differences;
-  // Copies from a base on a GPU; else null. Declared last, so that its copies end before the base's memory is
-  // released.
+  // Copies from a base on a GPU; null for a base in host memory. Declared last, so that its copies end before
+  // the base's memory is released.
   std::unique_ptr<CopyQueue> from_gpu;
 
   const Manifest& base_manifest() const { return base != nullptr ? *base->manifest() : *advanced->manifest; }
   const TraceContext& base_made_by() const { return base != nullptr ? base->made_by() : advanced->made_by; }
-  // The image of a base on a GPU; else null.
+  // The image of a base on a GPU; null for a base in host memory.
   DevicePtr base_on_gpu() const;
 };
 
 struct OpenedDifferences {
   std::unique_ptr<ChunkSource> source;
-  // Whether the source has all chunks, together with the chunks that an advance leaves in place.
+  // True if the source has all chunks, apart from those that an advance leaves in place.
   bool whole = false;
 };
-// The source has every chunk that all differences of the path record. A chunk that a difference leaves out
-// (RecordMode::kWhole) comes from other sources. FAILED_PRECONDITION if the source would have no chunk. Any
-// other error: a difference is damaged. `devices` must outlive the source, and may be null if the base is in
-// host memory. `wrong` gets a chunk that was not made, or was made wrong.
+// The source has each chunk for which every difference of the path has a record. A chunk that a difference
+// leaves out (RecordMode::kWhole) comes from other sources. FAILED_PRECONDITION if the source would have no
+// chunk. Any other error means that a difference is damaged. `devices` must outlive the source, and may be
+// null if the base is in host memory. `wrong` gets a chunk that was not made, or was made wrong.
 absl::StatusOr<OpenedDifferences> OpenDifferences(const RequestContext& context, DeviceRuntime* devices,
                                                   std::shared_ptr<const Manifest> target, LeasedPath leased,
                                                   std::shared_ptr<WrongChunk> wrong);

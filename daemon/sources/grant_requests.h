@@ -21,7 +21,7 @@ namespace tensorcast::daemon {
 
 class GrantRequests {
  public:
-  // The max number of grants that a transfer requests; the global store may give fewer.
+  // The max number of grants in a request, except beside stalled sources; the global store may give fewer.
   static constexpr size_t kMaxSources = 6;
 
   // `wanted`: the fields that all requests of the transfer share: artifact, destination, lane, and the number
@@ -36,7 +36,7 @@ class GrantRequests {
   absl::StatusOr<v1::RequestReplicaTransportResponse> Ask(const RequestContext& context, bool again,
                                                           uint32_t beside_stalled);
 
-  // Sets the replica that the transfer fills, which every request names.
+  // Sets the replica that the transfer fills; every request names this replica.
   void NoteFills(const std::string& replica_id) { wanted_.set_fills(replica_id); }
   // Sets the number of bytes that came over the network so far.
   void NoteReceived(uint64_t bytes) { received_bytes_ = bytes; }
@@ -45,10 +45,10 @@ class GrantRequests {
   void NoteFailure(const std::string& replica_name, const SourceFailure& failure);
   // NoteFruitless: an attempt with the replica ended with this status and delivered nothing.
   void NoteFruitless(const std::string& replica_name, const absl::Status& status);
-  // NoteRests: the replica's peer was overtaken recently.
+  // NoteRests: the replica's peer was overtaken recently (overtaken_peers.h).
   void NoteRests(const std::string& replica_name) { replicas_[replica_name].rests = true; }
-  // The transfer reads a shared origin from now on; `uri` is the URI of the origin's first object.
-  // NoteOriginFailed: the origin could not be read, or not to its end.
+  // NoteOriginRead: the transfer reads a shared origin from now on; `uri`: the URI of the origin's first
+  // object. NoteOriginFailed: the origin could not be read, or not to its end.
   void NoteOriginRead(const std::string& uri) { held_origin_ = uri; }
   void NoteOriginFailed(const std::string& uri);
   bool WasTried(const std::string& replica_name) const { return replicas_.contains(replica_name); }

@@ -23,7 +23,7 @@
 
 namespace tensorcast::daemon {
 
-// The result of opening a source, with the lanes that failed first.
+// The result of opening a source, and the lanes over which the opening failed.
 struct GrantOpening {
   std::string grant_id;
   absl::StatusOr<std::unique_ptr<ChunkSource>> source;  // the error is that of the last lane

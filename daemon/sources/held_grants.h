@@ -1,8 +1,8 @@
 // The grants of one transfer, from their arrival to their end.
 //
-// Sources are opened in parallel (opening.h). An opening is overtaken if its source has not answered long
-// after another source answered. Each grant ends exactly once, in the background: the global store gets the
-// outcome, and the pull is closed at its source. Thread-compatible.
+// Sources are opened in parallel (opening.h). An opening is overtaken if it takes much longer than the first
+// opening took, and another source is in use. Each grant ends exactly once, in the background: the global
+// store gets the outcome, and the pull is closed at its source. Thread-compatible.
 #pragma once
 
 #include <cstdint>
@@ -106,7 +106,7 @@ class HeldGrants {
   // Waits until an opening is over, the context ends, or the time `until` has come.
   void AwaitOpening(const RequestContext& context, SteadyTime until);
   // Returns the openings that are over. Grants with an opened source are in use from now on; the caller must
-  // end the others.
+  // end the other grants of these openings.
   std::vector<GrantOpening> TakeOpened();
   // The grants with overtaken openings; the caller must end them.
   std::vector<std::string> Overtaken() const;

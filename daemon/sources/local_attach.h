@@ -30,9 +30,9 @@ class LocalAttacher {
                 std::vector<gid_t> groups = {})
       : peers_(peers), pools_(pools), devices_(devices), timeout_(timeout), groups_(std::move(groups)) {}
 
-  // UNAVAILABLE, or the peer's own error, when this daemon cannot attach. PERMISSION_DENIED when the process
-  // at the peer's handle socket runs as a user that is not allowed. `reading`: the span of the reads from
-  // this source, to which the peer links its own span.
+  // UNAVAILABLE, or the peer's own error, when this daemon cannot attach. PERMISSION_DENIED when the peer
+  // names an unregistered handle socket, or the user of the socket's process is not allowed. DATA_LOSS for a
+  // replica of another artifact. `reading`: the span of the reads; the peer links its own span to it.
   absl::StatusOr<std::unique_ptr<ChunkSource>> Attach(const RequestContext& context,
                                                       const v1::TransportGrant& grant,
                                                       const Manifest& manifest, const TraceContext& reading);

@@ -36,7 +36,7 @@ class OfferedGrants {
   bool WereAllTried() const;
   // Whether every grant's peer was overtaken recently. True if no grant is offered.
   bool AllRest() const;
-  // Ends the grants with peers that were overtaken recently: another source is available.
+  // Call this when another source is available. Ends the grants with peers that were overtaken recently.
   void EndResting();
 
   // Begins the first of the steps above that has sources. Step 1 also ends the grants of step 2. Step 3

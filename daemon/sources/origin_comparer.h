@@ -1,5 +1,5 @@
-// After an import, reads the imported files once more and compares their digests with the artifact's. Before
-// a successful comparison the files do not count as a copy (global_store/inventory). Runs one comparison at a
+// After an import, reads the imported files once more and compares their digests with the artifact's. The
+// files count as a copy only after a successful comparison (global_store/inventory). Runs one comparison at a
 // time, at a bounded rate.
 //
 // Owns a thread. Thread-safe.
@@ -36,8 +36,8 @@ class OriginComparer {
     std::function<absl::StatusOr<std::shared_ptr<const Manifest>>(const std::string& artifact_id)>
         find_manifest;
     // Reports to the global store that the files match the import; `origin.compared` is set.
-    // FAILED_PRECONDITION: the artifact is gone, or was imported from other files meanwhile. Any other error:
-    // try again later.
+    // FAILED_PRECONDITION: the artifact is gone, or was imported from other files meanwhile. After any other
+    // error, the comparer reports again later.
     std::function<absl::Status(const Manifest& manifest, const Origin& origin)> publish;
     absl::Duration retry_interval = absl::Seconds(5);
 
@@ -51,12 +51,12 @@ class OriginComparer {
   struct Standing {
     uint64_t compared_bytes = 0;
     uint64_t total_bytes = 0;
-    // DATA_LOSS: the files differ from the import, although their versions match. Otherwise the last error.
+    // DATA_LOSS if the files differ from the import although their versions match, else the last error.
     absl::Status error;
   };
   // Begins a comparison and returns at once. Does nothing if a comparison of the same files is under way or
   // has ended in DATA_LOSS. Replaces the comparison of another origin of the artifact. REQUIRES: `origin`
-  // names files of this node, and is neither untraceable nor compared.
+  // names files of this node; `origin.untraceable` and `origin.compared` are not set.
   Standing Compare(const std::string& artifact_id, const Origin& origin);
 
  private:

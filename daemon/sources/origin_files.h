@@ -28,8 +28,8 @@ struct OriginExtents {
   std::vector<ObjectExtent> extents;
 };
 
-// Opens the objects of an origin, if they can be read here and are unchanged since the import: same
-// identities, same layout. PERMISSION_DENIED when the store does not open them. NOT_FOUND when they are gone.
+// Opens the objects of an origin, if they can be read here and have the same identities and the same layout
+// as at the import. PERMISSION_DENIED when `store` does not open them. NOT_FOUND when they are gone.
 // INVALID_ARGUMENT or FAILED_PRECONDITION when they have changed. DATA_LOSS when they have the same
 // identities but another layout. Any other error says nothing about the objects.
 absl::StatusOr<OriginExtents> OpenOriginExtents(const RequestContext& context, const ObjectStore& store,
@@ -41,7 +41,7 @@ absl::StatusOr<std::unique_ptr<ChunkSource>> OpenOriginSource(const RequestConte
                                                               const Manifest& manifest, uint32_t share = 0,
                                                               uint32_t shares = 1);
 
-// Checks the objects of an origin for the global store, before the store counts them as a copy. Thread-safe.
+// Checks an origin's objects before the global store counts them as a copy. Thread-safe.
 class OriginChecker {
  public:
   // Whether this version of a shared object is immutable.
@@ -55,8 +55,8 @@ class OriginChecker {
     bool is_mutable = false;  // shared objects that others may replace or delete; they were not checked
     std::string reason;       // why not intact
   };
-  // Opens files as an ingest would, and reads their first bytes. Of shared objects, only checks that they
-  // exist with this version and size. Objects that the store does not open are not intact. An error means
+  // Opens files as an ingest would, and reads their first bytes. Of shared objects, checks only that they
+  // exist with this version and size. Objects that the object store refuses are not intact. An error means
   // that the check failed: RESOURCE_EXHAUSTED when several checks already hang on a disk that does not
   // answer; FAILED_PRECONDITION when this node cannot read the shared objects now.
   absl::StatusOr<Finding> Check(const RequestContext& context, const Origin& origin);

@@ -22,8 +22,8 @@ namespace tensorcast::daemon {
 
 class OriginSources {
  public:
-  // All must outlive this object. `store` may be null if no answer names an origin. `reads_files`: whether
-  // the transfer may read this node's files at all.
+  // All must outlive this object. `store` may be null if no answer names an origin. `reads_files`: true if
+  // the transfer may read this node's files.
   OriginSources(const ObjectStore* store, const Manifest* manifest, bool reads_files, GrantRequests* requests,
                 SourceFailures* failures)
       : store_(store),
@@ -42,7 +42,7 @@ class OriginSources {
   std::unique_ptr<ChunkSource> TryFiles(const RequestContext& context);
   // Opens the shared origin that the last answer told this node to read. Null as for TryFiles.
   std::unique_ptr<ChunkSource> TryShared(const RequestContext& context);
-  // The source of TryShared failed.
+  // Records that the source that TryShared returned has failed.
   void NoteSharedFailed() { requests_.NoteOriginFailed(reading_); }
 
  private:

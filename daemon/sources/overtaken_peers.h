@@ -1,7 +1,7 @@
-// The peers that were overtaken: another source delivered before the peer answered. Such a peer rests:
-// transfers open it only if no better source is offered. The rest doubles each time the peer is overtaken
-// again, and ends when the peer serves a transfer to its end. A restarted daemon is a new peer: a peer is a
-// node's id with its incarnation.
+// The peers that were overtaken: opening a source of the peer took much longer than opening another source
+// (held_grants.h). Such a peer rests: transfers use it only if no better source is offered. The resting time
+// doubles each time the peer is overtaken again. A rest also ends when the peer serves a transfer to its end.
+// A restarted daemon is a new peer: a peer is a node's id with its incarnation.
 //
 // Thread-safe. Callers pass the current time.
 #pragma once

@@ -45,14 +45,14 @@ class PeerPools {
   explicit PeerPools(absl::Duration idle_limit = absl::Minutes(10)) : idle_limit_(idle_limit) {}
 
   // The mappings of the segments that these handles name, in their order. Makes missing mappings from `fds`,
-  // the descriptors that came with the handles. `peer` owns the pool. Another pool id means that the peer was
-  // restarted. REQUIRES: the handles are valid.
+  // the descriptors that came with the handles. `peer` owns the pool. If the pool id changed, the peer was
+  // restarted, and its old mappings are dropped. REQUIRES: the handles are valid.
   absl::StatusOr<std::vector<std::shared_ptr<SegmentMapping>>> Get(const std::string& peer,
                                                                    const HostHandles& handles,
                                                                    std::span<const UniqueFd> fds);
 
-  // Drops all mappings of a peer if none of them is in use, and they were idle for `idle_limit` or the peer
-  // is not `alive`.
+  // Drops the mappings of each peer with no mapping in use, if the mappings were idle for `idle_limit`, or if
+  // `alive` is false for the peer.
   void Sweep(SteadyTime now, const std::function<bool(const std::string& peer)>& alive);
   int size() const;  // number of peers
 

@@ -16,8 +16,8 @@ namespace tensorcast::daemon {
 using DeviceObserver = std::function<void(const absl::Status&)>;
 
 // The pull and the source fail when no byte arrives for `peer_timeout` while chunks are requested. `revoked`
-// ends the pull when the grant is revoked. `lane` is the pull's transport and must outlive the source: if the
-// lane reaches GPUs, chunks go directly into their memory. `pulled` counts the bytes.
+// ends the pull when the grant is revoked. `lane` is the pull's transport and must outlive the source. If the
+// lane reaches GPUs, chunks for a GPU go directly into its memory. `pulled` counts the bytes.
 std::unique_ptr<ChunkSource> MakePullSource(SourceInfo info, transport::Transport* lane,
                                             std::unique_ptr<transport::Pull> pull,
                                             const Cancellation& revoked, absl::Duration peer_timeout,

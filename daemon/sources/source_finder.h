@@ -38,17 +38,17 @@ class SourceFinder {
   //
   // - Granted sources are opened in parallel (offered_grants.h). The first source that answers is used first.
   //   A whole replica on this host is used alone.
-  // - A source is overtaken if it has not answered long after another source answered. Its grant ends with
+  // - A source is overtaken if its opening takes much longer than the first opening took. Its grant ends with
   //   DEADLINE_EXCEEDED, and its peer rests (overtaken_peers.h).
   // - While no source delivers bytes, the finder asks the global store for other sources, and opens the files
   //   of the import on this node. While sources deliver, the finder asks the store a few times for more.
-  // - While no source can deliver bytes but a source may soon, Next waits and asks again until the context
+  // - While no source can deliver bytes now, but one may soon, Next waits and asks again until the context
   //   ends. When nothing else is left, failed sources are tried again. A source with wrong bytes, or with too
   //   many consecutive failures, is not tried again.
   //
-  // Errors of Next, when nothing is left: NOT_FOUND when the artifact is not published or no node ever had
-  // it, DATA_LOSS when every source was corrupt, UNAVAILABLE otherwise. The message lists what was tried and
-  // waited for.
+  // Errors of Next: NOT_FOUND when the artifact is not published, and the error of a context that ends. When
+  // no source is left, the error of SourceFailures::NothingLeft (source_failures.h); its message lists what
+  // was tried and waited for.
   std::shared_ptr<SourceProvider> Find(SourceRequest request) const;
 
  private:
