@@ -26,7 +26,7 @@ struct EtcdOptions {
   etcd::LeadershipOptions leadership{.prefix = "tensorcast"};
   uint64_t quota_bytes = 2ULL << 30;                 // etcd's quota; a warning is logged above 80 %
   Cancellation stop_waiting;                         // ends the wait of a store that does not lead
-  std::function<void(const absl::Status&)> on_lost;  // called once when leadership ends: shut the store down
+  std::function<void(const absl::Status&)> on_lost;  // called once when leadership ends; must end the store
 
   void FromConfig(ConfigReader& config);
   void Validate(Findings& findings) const;
@@ -36,7 +36,7 @@ class EtcdGroup {
  public:
   // Blocks until this store leads. Errors are those of etcd::Leadership::Campaign.
   static absl::StatusOr<std::unique_ptr<EtcdGroup>> JoinAndLead(const EtcdOptions& options);
-  // The destructor resigns and leaves.
+  // The destructor resigns the leadership and leaves the group.
   EtcdGroup(const EtcdGroup&) = delete;
   EtcdGroup& operator=(const EtcdGroup&) = delete;
 

@@ -57,7 +57,7 @@ struct GlobalStoreOptions {
   }
   // Reports options that conflict with each other or with this host.
   void Validate(Findings& findings) const;
-  // Checks only the durations: the part of Validate for a store inside a daemon.
+  // The part of Validate that a store inside a daemon needs: checks only the durations.
   void ValidateTimes(Findings& findings) const;
 
  private:

@@ -63,16 +63,16 @@ class Catalog {
 
   void Apply(const ArtifactRecord& record);
   void Apply(const KeyRecord& record);
-  // Forgets tombstones of artifacts and keys older than `before`. For tombstones of released versions the
-  // limit is `versions`.
+  // Forgets deleted keys, and tombstones of artifacts, from before the time `before`. For tombstones of
+  // released versions, the time `versions` counts instead.
   void Purge(absl::Time before, absl::Time versions);
-  // The `versions` to give to Purge so that at most kMaxVersionTombstones remain; at least `oldest`.
+  // The time to pass to Purge as `versions`, so that at most kMaxVersionTombstones remain; min: `oldest`.
   absl::Time VersionTombstonesFrom(absl::Time oldest) const;
 
   // Plans a publication: adds the origins of `artifact` to the known origins, and removes the artifact's
   // tombstone. `bind`, if set, binds a key to the artifact, with the errors of PrepareBindKey. `difference`,
-  // if set, must make this artifact. INVALID_ARGUMENT: the difference makes another artifact, or the base or
-  // target of a difference is not of kind tensors. FAILED_PRECONDITION: the base of `difference` is missing.
+  // if set, must make this artifact. INVALID_ARGUMENT: `difference` is not a difference to `artifact`; its
+  // ends are equal or not of kind tensors. FAILED_PRECONDITION: the base of `difference` is missing.
   absl::StatusOr<PublishPlan> PreparePublish(
       const ArtifactRecord& artifact, const std::optional<BindRequest>& bind, absl::Time now,
       const std::optional<ArtifactRecord>& difference = std::nullopt) const;
@@ -81,7 +81,7 @@ class Catalog {
   absl::StatusOr<PublishPlan> PrepareCompared(const std::string& artifact_id, const Origin& origin) const;
   // Plans to delete the artifact, and the differences from and to it. Keys that keep the artifact as an
   // earlier version lose that version. FAILED_PRECONDITION: a key is bound to the artifact; the error names
-  // the keys.
+  // the keys. NOT_FOUND: the artifact does not exist.
   absl::StatusOr<DurableFacts> PrepareDeleteArtifact(std::string_view artifact_id, absl::Time now) const;
   // Plans to delete some of the artifact's differences, if one change cannot delete all of them; otherwise
   // returns no facts. Commit and call again until no facts are returned, then call PrepareDeleteArtifact. The
@@ -92,8 +92,8 @@ class Catalog {
   absl::StatusOr<DurableFacts> PrepareDeleteDifference(const std::string& artifact_id, absl::Time now) const;
 
   // FAILED_PRECONDITION: the key is not at revision `request.expected`; the error names the current revision.
-  // INVALID_ARGUMENT: the artifact is not of kind tensors, or its files are not of kind files. NOT_FOUND: the
-  // artifact or its files do not exist.
+  // INVALID_ARGUMENT: the key's name or `keep` is invalid, the artifact is not of kind tensors, or its files
+  // are not of kind files. NOT_FOUND: the artifact or its files do not exist.
   absl::StatusOr<KeyPlan> PrepareBindKey(const BindRequest& request, absl::Time now) const;
   // Plans to delete the key, and the files that only this key binds. Releases the earlier versions of the
   // key. The artifact that the key names stays until an operator deletes it.
@@ -159,7 +159,7 @@ class Catalog {
   std::vector<std::string> EndsOf(const KeyRecord& key) const;
   void HoldEnd(const std::string& artifact_id);
   void ReleaseEnd(const std::string& artifact_id);
-  uint64_t CurrentRevision(std::string_view key) const;  // 0 when it is not bound
+  uint64_t CurrentRevision(std::string_view key) const;  // 0: the key is not bound
   void KeepLastVersions(KeyRecord& key) const;
   // Add or remove the key at the artifacts that the key names and keeps.
   void LinkKey(const KeyRecord& key);

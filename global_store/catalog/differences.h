@@ -37,7 +37,7 @@ class Differences {
 
   // Adds one reason to keep the edges of this end. Returns true if IsKept of an edge may have changed.
   bool Hold(const std::string& end);
-  // Removes one reason. Returns true if IsKept of an edge may have changed. REQUIRES: `end` is held.
+  // Removes one such reason. Returns true if IsKept of an edge may have changed. REQUIRES: `end` is held.
   bool Release(const std::string& end);
 
   // Null: there is no such edge.
@@ -62,10 +62,10 @@ class Differences {
 // The max number of edges in a path. A receiver holds the records of all edges in memory.
 inline constexpr size_t kMaxPathEdges = 8;
 
-// The edges of the path with the min number of bytes from one of the `bases` to the target, in the order in
-// which to apply them. Of two paths with equal bytes, the path with fewer edges. All edges are `usable`; they
-// are at most kMaxPathEdges, and have fewer than `max_bytes` together. Empty: there is no path, or the target
-// is one of the bases.
+// The cheapest path from one of the `bases` to the target: its edges, in the order in which to apply them.
+// The path has the min sum of DifferenceEdge::image_bytes; of two equal sums, the path with fewer edges
+// wins. All edges are `usable`, at most kMaxPathEdges, and their sum is below `max_bytes`. Empty: there is no
+// such path, or the target is one of the bases.
 std::vector<DifferenceEdge> CheapestPath(const Differences& differences,
                                          const std::set<std::string, std::less<>>& bases,
                                          std::string_view target, uint64_t max_bytes,

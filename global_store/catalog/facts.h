@@ -69,7 +69,7 @@ struct KeyRecord {
   uint64_t revision = 0;  // 1 at the first bind
   absl::Time updated;
   bool deleted = false;
-  uint32_t keep = 0;  // number of versions to keep, from the last put with a number; 0: none
+  uint32_t keep = 0;  // number of versions to keep, from the last put with a number; 0: no put gave one
   std::vector<KeyVersion> earlier = {};  // kept versions, newest first; no artifact twice
   std::string files_id = {};  // the artifact of kind files that is bound with the tensors; empty: none
   // Artifact ids of the versions before `earlier`, newest first. The key does not keep them, and they may be

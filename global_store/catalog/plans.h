@@ -14,7 +14,7 @@ struct BindRequest {
   std::string key;
   std::string artifact_id;
   std::optional<uint64_t> expected;  // compare-and-swap on the revision; 0: the key must not exist
-  std::optional<uint32_t> keep;      // versions to keep from now on; unset: as before
+  std::optional<uint32_t> keep;      // versions to keep from now on; unset: the key's number stays
   std::string files_id =
       {};  // an artifact of kind files; empty: the files of an earlier binding, as the README says
 };

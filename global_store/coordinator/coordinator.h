@@ -2,11 +2,11 @@
 // acknowledges the change. Thread-safe.
 //
 // Four locks, taken in this order:
-//   key_tell_mutex_  serialises the calls of key watchers. A thread that finds this mutex locked leaves its
+//   key_tell_mutex_  serialises the calls to key watchers. A thread that finds this mutex locked leaves its
 //                    changes to the thread that holds the mutex;
-//   write_mutex_     for planning and applying a durable change, not for the commit (claims.h);
-//   tell_mutex_      serialises the calls of task watchers;
-//   mutex_           for the directory, held briefly. Reads and soft state need only this mutex.
+//   write_mutex_     is held to plan and to apply a durable change, but not during the commit (claims.h);
+//   tell_mutex_      serialises the calls to task watchers;
+//   mutex_           guards the directory, held briefly. Reads and soft state need only this mutex.
 #pragma once
 
 #include <functional>
@@ -63,8 +63,8 @@ class Coordinator {
                                                              MetadataStore* store, Secrets* secrets);
 
   // Makes the durable change that `prepare` plans, and returns its response. `prepare` may run several times.
-  // If `prepare` fails, nothing changes. If the same `request` was made within kRequestAge, returns the
-  // recorded response instead. Empty `request`: the response is not recorded.
+  // If `prepare` fails, nothing changes. If the same `request` was made within kRequestAge, only returns the
+  // response that was recorded then. Empty `request`: the response is not recorded.
   using Prepare = absl::FunctionRef<absl::StatusOr<Change>(const Directory&, absl::Time wall_now)>;
   absl::StatusOr<std::string> Mutate(std::string_view request, Prepare prepare)
       ABSL_LOCKS_EXCLUDED(key_tell_mutex_, write_mutex_, tell_mutex_, mutex_);
@@ -108,7 +108,7 @@ class Coordinator {
   }
 
   // Does the periodic work, such as the expiry of silent nodes. Call this several times per heartbeat
-  // interval. `behind`: this process handles the nodes' reports late, so no silent node expires.
+  // interval. `behind`: true if this process handles reports late; then silent nodes do not expire.
   void Tick(bool behind = false) ABSL_LOCKS_EXCLUDED(key_tell_mutex_, write_mutex_, tell_mutex_, mutex_);
 
   std::string_view metadata_store_name() const { return store_->name(); }
@@ -121,7 +121,7 @@ class Coordinator {
  private:
   absl::StatusOr<std::string> Make(std::string_view request, Prepare prepare)
       ABSL_LOCKS_EXCLUDED(key_tell_mutex_, write_mutex_, tell_mutex_, mutex_);
-  // Waits for running changes with the same names. Then plans the change and claims its `names`.
+  // Plans a change, and claims its `names` after all other changes with these names have ended.
   absl::StatusOr<Change> Plan(Prepare prepare, absl::Time wall_now, ClaimedNames& names)
       ABSL_LOCKS_EXCLUDED(write_mutex_, tell_mutex_, mutex_);
   Coordinator(const CoordinatorOptions& options, MetadataStore* store, Secrets* secrets);
@@ -152,8 +152,8 @@ class Coordinator {
   absl::Mutex write_mutex_ ABSL_ACQUIRED_BEFORE(tell_mutex_, mutex_);
   Claims under_way_ ABSL_GUARDED_BY(write_mutex_);
   absl::flat_hash_set<std::string> requests_ ABSL_GUARDED_BY(write_mutex_);  // running
-  bool purging_ ABSL_GUARDED_BY(write_mutex_) = false;                       // no change begins
-  std::vector<KeyRecord> untold_keys_ ABSL_GUARDED_BY(write_mutex_);         // applied; in order
+  bool purging_ ABSL_GUARDED_BY(write_mutex_) = false;                       // true: new changes wait
+  std::vector<KeyRecord> untold_keys_ ABSL_GUARDED_BY(write_mutex_);         // applied, but not sent yet
   absl::Mutex tell_mutex_ ABSL_ACQUIRED_BEFORE(mutex_);
   absl::Mutex mutex_;
   Directory directory_ ABSL_GUARDED_BY(mutex_);

@@ -22,7 +22,7 @@ struct KeyWatcher {
   std::string key;     // watches this key; if empty, see `prefix`
   std::string prefix;  // if `key` is empty: watches the keys with this prefix
   std::function<void(const KeyRecord&)> on_change;
-  std::function<void()> on_listed;             // called after all current keys; changes follow
+  std::function<void()> on_listed;             // called after `on_change` for all current keys
   std::function<void(absl::Status)> on_close;  // called when the global store ends the watch
 
   bool Matches(const KeyRecord& record) const {
@@ -59,9 +59,9 @@ class Watches {
     return 0;
   }
 
-  // Another thread may still be in a call of the watcher when Remove returns.
+  // Another thread may still be in a call to the watcher when Remove returns.
   void Remove(uint64_t id) {
-    std::shared_ptr<const Watcher> removed;  // destroyed after the lock is gone
+    std::shared_ptr<const Watcher> removed;  // destroyed after the lock is released
     absl::MutexLock lock(&mutex_);
     auto found = watchers_.find(id);
     if (found == watchers_.end()) return;

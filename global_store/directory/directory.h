@@ -5,7 +5,7 @@
 //   store.Commit(plan.facts)                        // does not need the directory's lock
 //   directory.Apply(plan.facts, now)                // cannot fail
 //
-// REQUIRES: between Prepare and Apply, no other durable change has a common name (coordinator/claims.h). Soft
+// REQUIRES: between Prepare and Apply, the other durable changes use other names (coordinator/claims.h). Soft
 // state (nodes, replicas, grants) may change between the two steps.
 //
 // The directory owns the rooms: one class for each part of the state (see the members). The directory makes
@@ -59,7 +59,7 @@ struct PublishRequest {
   std::optional<uint64_t> expected_revision;
   std::optional<uint32_t> keep;  // `keep` and `files_id` are as in BindRequest
   std::string files_id = {};
-  std::optional<ArtifactRecord> difference = {};  // makes the artifact: its kind, ends and sizes
+  std::optional<ArtifactRecord> difference = {};  // a difference that makes the artifact
   std::optional<ReplicaInfo> difference_replica = {};
 };
 
@@ -72,8 +72,8 @@ struct HeldByNode {
 // The results of two checks: nodes hold the replicas that the directory lists, and nodes have closed the
 // grants that ended.
 struct Conservation {
-  uint64_t inventories = 0;  // compared
-  uint64_t grants = 0;       // compared
+  uint64_t inventories = 0;  // number of compared inventories
+  uint64_t grants = 0;       // number of compared grants
   uint64_t inventory_violations = 0;
   uint64_t grant_violations = 0;
   std::vector<std::string> found = {};  // for people; a lasting violation is listed only once
@@ -129,15 +129,15 @@ class Directory {
   // Applies all stored facts at the start.
   void Load(const DurableFacts& facts, SteadyTime now);
 
-  // Errors are those of Membership::CheckIdentity for the node and of Catalog::PreparePublish.
+  // Errors of Membership::CheckIdentity, Inventory::Check and the catalog. INVALID_ARGUMENT: parts conflict.
   absl::StatusOr<PublishPlan> PreparePublish(const PublishRequest& request, absl::Time now) const;
   // Adds the replica of a publication. Call this after Apply. Does nothing if the node was replaced or has
   // expired.
   void AddPublishedReplica(const NodeIdentity& node, const ReplicaInfo& replica);
 
-  // The path with the fewest bytes from one of the `held` artifacts to this artifact. For each difference on
-  // the path, a reachable node has a whole replica. The bytes do not include chunks that a receiver must
-  // fetch whole. Empty if no path has fewer bytes than half the image.
+  // The cheapest path (CheapestPath) from a `held` artifact to this artifact. For each difference on the
+  // path, a reachable node has a whole replica. The path's sum leaves out chunks of the artifact that a
+  // receiver must fetch, too. Empty if no path has a sum below half the artifact's image.
   std::vector<DifferenceEdge> DifferencesTo(std::string_view artifact_id,
                                             const std::set<std::string, std::less<>>& held) const;
 
@@ -190,7 +190,7 @@ class Directory {
   std::vector<std::string> ReleasedForGood(SteadyTime now, size_t limit) const;
 
   const absl::Duration node_ttl_;  // of a small fleet
-  // Each room only reads the rooms before it.
+  // Each room uses only rooms that are declared above it.
   Catalog catalog_;
   Membership membership_;
   Inventory inventory_;

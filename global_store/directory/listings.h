@@ -21,10 +21,10 @@ struct ArtifactView {
   std::vector<std::string> keys;
   std::vector<std::string> kept_by;         // keys that keep it as an earlier version
   bool released = false;                    // no key names or keeps it: deleted when space is needed
-  std::vector<DifferenceEdge> differences;  // that make the artifact; for a difference: itself
+  std::vector<DifferenceEdge> differences;  // those that make the artifact; of a difference: its own
   uint64_t ready_replicas = 0;              // replicas that serve and count as copies, listed or not
   std::vector<ReplicaInfo> replicas;
-  std::string more_replicas_after;  // `after` for the next page; empty: no more replicas
+  std::string more_replicas_after;  // the argument `after` for the next page; empty: no more replicas
 };
 
 // The max size of a page; a page has at least one entry.
@@ -33,7 +33,7 @@ struct PageBounds {
   size_t bytes = SIZE_MAX;  // estimated; never below the real size
 };
 
-// `next`: `after` for the next page; empty: this is the last page.
+// `next`: the argument `after` for the next page; empty: this is the last page.
 struct ArtifactPage {
   std::vector<ArtifactView> artifacts;
   std::string next;
@@ -45,7 +45,7 @@ struct NodePage {
 
 // Lists the artifacts that meet all conditions.
 struct ArtifactFilter {
-  bool unkeyed_only = false;  // no key names or keeps them, and they are not kept differences
+  bool unkeyed_only = false;  // only artifacts that no key names or keeps; no kept differences
   absl::Time created_before = absl::InfiniteFuture();
   std::string_view origin_path;  // imported from a file of this path, on any node; empty: any
   bool replicas = false;         // list the replicas; false: only count them

@@ -29,7 +29,7 @@ struct FollowerView {
 
 struct FollowPlan {
   struct Place {
-    absl::Status error;  // why the target cannot follow
+    absl::Status error;  // why the target cannot follow; OK: it can
     FollowerRecord follower;
   };
   DurableFacts facts;

@@ -42,11 +42,11 @@ class Followers {
 
   // Call this after the key was bound or deleted.
   void NoteKey(std::string_view key, SteadyTime now);
-  // Call this after the node's inventory arrived. `registered`: the inventory is the first since the node
-  // registered. Failed tasks and evicted replicas then get new tasks.
+  // Call this after the node's inventory arrived. `registered`: true if this inventory is the first since the
+  // node registered; such an inventory makes new tasks for failed tasks and evicted replicas.
   void NoteInventory(std::string_view node_id, bool registered, SteadyTime now);
 
-  // At most `limit` followers of the key; empty: of all keys. Starts after the follower id `after`.
+  // At most `limit` followers of the key; empty `key`: of all keys. Starts after the follower id `after`.
   std::vector<FollowerView> List(std::string_view key, std::string_view after, size_t limit) const;
   FollowerView ViewOf(const FollowerRecord& record) const;
   size_t size() const { return followers_.size(); }
@@ -61,7 +61,7 @@ class Followers {
     bool there = false;  // a ready replica is at the place
   };
 
-  // The newest version of the key at this follower's place: the tensors, then the files.
+  // The tasks for the key's newest version at this follower's place: for the tensors, then for the files.
   std::vector<Wanted> WantedBy(const FollowerRecord& record) const;
   // `again`: makes a new task if the previous one ended without a replica.
   void Refresh(Follower& follower, bool again, SteadyTime now);

@@ -2,8 +2,8 @@
 // be evicted.
 //
 // The store trusts a node only about itself. Other replicas on the evicting node count as that node reports
-// them. These copies count only if their node has just proven that it has the bytes (ProveCopies in
-// global_store/service/daemon_calls.h):
+// them. The following copies count only if their node has just proven that it has the bytes (ProveCopies
+// in global_store/service/daemon_calls.h):
 // - replicas on other nodes
 // - files that another node imported
 // - shared objects, which the evicting node reads itself

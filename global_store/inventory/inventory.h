@@ -107,7 +107,7 @@ class Inventory {
                             absl::FunctionRef<bool(const HeldReplica&)> fits) const;
   // A ready replica in host memory, even if its node may evict it; null: none.
   const HeldReplica* FindInMemory(std::string_view artifact_id, std::string_view node_id) const;
-  // The replica that is filling at this location; null: none. The caller may change its pace.
+  // The replica that is filling at this location; null: none. The caller may change its pace (pace.h).
   HeldReplica* FindFilling(std::string_view artifact_id, std::string_view node_id, const Location& location);
 
   // Whether the node's inventory arrived since the node registered.

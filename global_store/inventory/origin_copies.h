@@ -25,7 +25,7 @@ namespace tensorcast::global_store {
 struct OriginsAsCopies {
   std::vector<const Origin*> intact;     // found intact within `age`
   std::vector<OriginToCheck> unchecked;  // the caller must ask their nodes, without a lock
-  std::string others;                    // for people: ", its origin on node a is gone: ..."
+  std::string others;                    // why other origins do not count: ", and ... is gone (...)"
   std::string comparing;                 // for people: an origin that is being compared; empty: none
 };
 

@@ -25,7 +25,7 @@ struct SourceRef {
 
 class SourceIndex {
  public:
-  // By Spread of the replica id, then by replica id and node id.
+  // Sorted by Spread of the replica id, then by replica id and node id.
   using Set = absl::btree_map<std::pair<uint64_t, std::string>, SourceRef>;
   struct Scope {
     Set ready;

@@ -1,5 +1,5 @@
-// How often nodes send heartbeats, and how long a silent node counts as alive. Both grow with the number of
-// nodes, which bounds the rate of all heartbeats together. Pure function.
+// How often nodes send heartbeats, and how long a silent node counts as alive. Both times grow with the
+// number of nodes, so that the rate of all heartbeats together stays bounded. Pure function.
 #pragma once
 
 #include <cstddef>
@@ -17,8 +17,8 @@ struct Liveness {
 // CPU.
 inline constexpr double kMaxHeartbeatsPerSecond = 1500;
 
-// The largest number of nodes within this time counts. So a loss of many nodes does not shrink the interval
-// at once.
+// The interval depends on the max number of nodes within this time. So a loss of many nodes does not shrink
+// the interval at once.
 inline constexpr absl::Duration kFleetAge = absl::Minutes(10);
 
 // `small`: the configured liveness, for fleets that send at most kMaxHeartbeatsPerSecond. With more nodes

@@ -1,5 +1,5 @@
-// Membership: the live nodes, which are soft state. If nodes have certificates, also the owner of each node
-// id, which is a durable fact.
+// Membership holds the live nodes, which are soft state. If nodes have certificates, it also holds the owner
+// of each node id, which is a durable fact.
 //
 // A call with a NodeIdentity fails with ABORTED if another live incarnation has replaced that identity. The
 // call fails with NOT_FOUND if the node is not registered; the node must then register again.
@@ -38,8 +38,8 @@ struct MembershipOptions {
   // Values for a small fleet; both grow with the fleet (liveness.h).
   absl::Duration heartbeat_interval = absl::Seconds(2);
   absl::Duration node_ttl = absl::Seconds(10);
-  // Whether the store, after its start, gives earlier nodes one node_ttl to register again. During that time
-  // a request for an artifact that no node has waits. False in a daemon without a shared global store.
+  // True: after its start, the store gives earlier nodes one node_ttl to register again. During that time a
+  // request waits if its artifact is on none of the nodes. False in a daemon without a shared global store.
   bool awaits_nodes = true;
 };
 
@@ -64,10 +64,10 @@ class Membership {
   // OK if this incarnation is registered, otherwise ABORTED or NOT_FOUND (see above).
   absl::Status CheckIdentity(const NodeIdentity& node) const;
   // ALREADY_EXISTS when another live node has the name; ABORTED when the node is alive with a higher
-  // incarnation, or with the same incarnation at another address.
+  // incarnation, or with the same incarnation at another address; INVALID_ARGUMENT for invalid facts.
   absl::Status CheckRegistration(const NodeFacts& facts) const;
   // An incarnation that registers again keeps its state and its grant key. REQUIRES: CheckRegistration is OK,
-  // and an earlier incarnation was removed.
+  // and an earlier incarnation, if there was one, was removed.
   Registration Register(const NodeFacts& facts, std::vector<PoolFacts> pools, SteadyTime now);
   // REQUIRES: the node is alive.
   void Remove(std::string_view node_id);
@@ -83,8 +83,8 @@ class Membership {
   // Sets the ordinals of GPUs that do not work; for people.
   absl::Status SetUnhealthyDevices(const NodeIdentity& node, std::vector<int> devices);
   void SetBroadcasts(std::string_view node_id, BroadcastAbility ability);
-  // Notes the rate of a transfer to the node, in Mbit/s. The rate counts for ten minutes, unless a label
-  // gives the node's rate. REQUIRES: the node is alive.
+  // Notes the rate of a transfer to the node, in Mbit/s. The rate is valid for ten minutes. A label with the
+  // node's rate takes precedence. REQUIRES: the node is alive.
   void NoteRate(std::string_view node_id, uint64_t mbit, SteadyTime now);
   // Records that the node did not answer a question about an origin.
   void NoteSilent(std::string_view node_id, SteadyTime now);

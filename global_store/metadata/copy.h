@@ -1,5 +1,5 @@
-// Copies the whole content of one metadata store into another, to move between backends. The lock of each
-// store keeps other processes away meanwhile. Not thread-safe.
+// Copies the facts and manifests of one metadata store into another, to move between backends. The lock of
+// each store keeps other processes away meanwhile. Not thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -20,8 +20,8 @@ struct CopySummary {
 
 // Skips facts that `to` already has, so an interrupted copy can be repeated. Then reads both stores,
 // including manifests, and compares them: DATA_LOSS if they differ. FAILED_PRECONDITION, without any change:
-// `to` has a fact that `from` does not have, or has with another record. Does not copy the responses to
-// recent mutations.
+// `to` has a fact that `from` does not have, or a fact with another record than in `from`. Does not copy
+// the responses to recent mutations.
 absl::StatusOr<CopySummary> CopyMetadata(MetadataStore& from, MetadataStore& to);
 
 }  // namespace tensorcast::global_store

@@ -1,4 +1,4 @@
-// Analyses the hops of a rollout. Pure function.
+// Analyses the hops of a rollout: the transfers of one artifact to its receivers (RolloutHop). Pure function.
 //
 // The hops form a tree. A receiver's parent is the source that gave the receiver the most bytes. A source
 // that is not a receiver is a first copy. If parents form a circle, the receiver in the circle that ended
@@ -29,8 +29,8 @@ struct RolloutLevel {
 struct RolloutAnalysis {
   uint32_t ended = 0;                 // successfully
   uint32_t failed = 0;                // the remaining hops are under way
-  std::vector<RolloutLevel> levels;   // nearest to the first copies first
-  std::vector<size_t> critical_path;  // from a receiver of a first copy to the last receiver to end
+  std::vector<RolloutLevel> levels;   // by distance from the first copies
+  std::vector<size_t> critical_path;  // from a receiver of a first copy to the receiver that ended last
   std::vector<size_t> slowest;        // by the time from begun to ended, slowest first
   // The hop that delays the rollout most, compared with a hop of median speed; nullopt: no hop delays the
   // rollout.

@@ -57,7 +57,7 @@ class RolloutLog {
   void SetBegin(SteadyTime now) { begin_ = now; }
   SteadyTime begin() const { return begin_; }
 
-  // Call this when a node asks for sources. `first`: the node's transfer has been given no source so far.
+  // Call this when a node asks for sources. `first`: true until the node's transfer has been given a source.
   void NoteAsked(std::string_view artifact_id, const RolloutNode& receiver, bool first, SteadyTime now);
   // Call this when the node was given a grant.
   void NoteGiven(std::string_view artifact_id, std::string_view receiver_id, const RolloutNode& source,
@@ -65,7 +65,7 @@ class RolloutLog {
   // Call this when the node completed the grant. `succeeded`: the transfer succeeded.
   void NoteCompleted(std::string_view artifact_id, std::string_view receiver_id, const RolloutNode& source,
                      std::string_view lane, const GrantReceipt& receipt, bool succeeded, SteadyTime now);
-  // Call this when the node reports a replica. A replica in memory that is ready or failed ends its transfer.
+  // Call this for each reported replica. A ready, failed, partial or gone one in memory ends its transfer.
   void NoteReplica(std::string_view node_id, const ReplicaInfo& replica, SteadyTime now);
   // Call this with all replicas of the node. A running transfer has failed if the node has no replica of its
   // artifact.
@@ -86,7 +86,7 @@ class RolloutLog {
     absl::flat_hash_map<std::string_view, RolloutHop> hops;  // by the receiver's id, which is in its
                                                              // RolloutNode
   };
-  using Artifacts = std::list<Artifact>;  // the one with the newest hop last
+  using Artifacts = std::list<Artifact>;  // the artifact with the newest hop comes last
 
   RolloutHop* Find(std::string_view artifact_id, std::string_view receiver_id);
   // Null: this artifact's hops already use all the room.

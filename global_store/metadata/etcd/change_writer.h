@@ -2,9 +2,9 @@
 //
 //   Write ─► queue ─► one waiting caller sends its change and later ones as one transaction
 //
-// A transaction checks that this process leads, and that the previous change was the last. So a repeated or
-// late transaction changes nothing. The writer knows the outcome of a transaction before it sends the next
-// transaction. If the outcome stays unknown, or another store leads, the writer ends this leadership.
+// A transaction checks that this process leads, and that etcd has the number of the previous change. So a
+// repeated or late transaction changes nothing. The writer knows the outcome of a transaction before it sends
+// the next transaction. If the outcome stays unknown or another store leads, the writer ends this leadership.
 //
 // Errors: UNAVAILABLE: this process no longer leads, and the change may have happened. RESOURCE_EXHAUSTED:
 // the change is larger than etcd accepts. Other errors are those of Client. Thread-safe; calls block.
@@ -57,7 +57,7 @@ class ChangeWriter {
 
   absl::Mutex mutex_;
   std::deque<Waiting*> waiting_ ABSL_GUARDED_BY(mutex_);
-  bool writing_ ABSL_GUARDED_BY(mutex_) = false;  // one caller sends a transaction
+  bool writing_ ABSL_GUARDED_BY(mutex_) = false;  // true while a caller sends a transaction
 
   // Only the caller that sends a transaction uses the next two fields.
   uint64_t sequence_ = 0;  // last known value of the sequence key

@@ -33,8 +33,8 @@ struct ClientOptions {
 
 class Client {
  public:
-  // Connects at the first call. INVALID_ARGUMENT: no endpoint is set, a file cannot be read, or `certificate`
-  // or `key` is set without `ca`.
+  // Connects at the first call. INVALID_ARGUMENT: no endpoint is set, a file cannot be read or is empty, or
+  // `certificate` or `key` is set without `ca`.
   static absl::StatusOr<std::unique_ptr<Client>> Create(const ClientOptions& options);
   ~Client();
   Client(const Client&) = delete;

@@ -1,7 +1,7 @@
-// Elects the leader of several global stores: the store that created the leader key in etcd. The key ends
-// with the leader's lease. The transaction that creates the key also increments the epoch, the cluster's
-// counter of leaders. Each change must include the comparison Fence(). So a late change of a previous leader
-// has no effect.
+// Elects the leader of several global stores: the leader is the store that created the leader key in etcd.
+// etcd deletes the key when the leader's lease ends. The transaction that creates the key also increments the
+// epoch, the cluster's counter of leaders. Each change must include the comparison Fence(). So a late change
+// of a previous leader has no effect.
 //
 // A leader trusts only its own clock (CLOCK_BOOTTIME). The leader leads for a little less than its lease,
 // counted from when it *sent* the last keepalive that etcd answered. So the leader stops before another store
@@ -58,10 +58,10 @@ class Leadership {
   absl::Duration led_for() const;
   // How long this store still leads without an answer from etcd; zero: it no longer leads.
   absl::Duration left() const;
-  // OK while this store leads, so no other store can; afterwards always UNAVAILABLE.
+  // OK while this store leads, so no other store can lead. Afterwards UNAVAILABLE, or the error of StepDown.
   absl::Status Check() const;
   // A context for calls that only a leader makes. The context ends after `patience`, or with the leadership.
-  // When the leadership has ended, Check() returns the reason.
+  // After the leadership, Check() returns the reason.
   RequestContext While(absl::Duration patience) const;
   // Ends the leadership now. Afterwards Check returns `why`, unless the leadership had already ended.
   void StepDown(const absl::Status& why);
@@ -72,7 +72,7 @@ class Leadership {
   // The comparison that makes a transaction depend on this leadership.
   etcdserverpb::Compare Fence() const;
 
-  // The epoch's number grows with each leader; the epoch's cluster is the etcd cluster.
+  // The epoch of this leadership: `number` grows with each leader; `cluster` is the id of the etcd cluster.
   const rpc::Epoch& epoch() const { return epoch_; }
 
  private:

@@ -30,7 +30,7 @@ class Operations {
   size_t bytes() const;
   // Whether etcd accepts the change.
   bool fits() const;
-  // Whether one transaction can hold both changes: together they fit, and both only put.
+  // Whether one transaction can hold both changes: together they fit, and both consist of puts.
   bool JoinsWith(const Operations& other) const;
 
   // Adds the operations to the success branch of the transaction.
