@@ -1,5 +1,5 @@
-// How the link rates of source and receiver affect the choice of sources. Fast nodes should get the image
-// first, at their own rate.
+// Defines how the link rates of source and receiver affect the choice of sources. Fast nodes should get the
+// image first, at their own rate.
 //
 // Rates are in Mbit/s. Unknown rates, and rates within a host, do not affect a choice.
 //
@@ -24,8 +24,8 @@ inline constexpr uint32_t kMaxSlowLinks = 4;
 // source: 2 for a whole replica, 1 for a filling replica. Other sources cost 0.
 uint64_t CostOfFasterLink(const LaneEnd& receiver, const SourceCandidate& source);
 
-// How many of an upload slot's kSlotParts parts the receiver takes; at least a quarter. A slow receiver
-// cannot use a whole slot of a fast source.
+// How many of an upload slot's kSlotParts parts the receiver takes; at least a quarter of them. A slow
+// receiver cannot use a whole slot of a fast source.
 inline constexpr uint32_t kSlotParts = 20;
 uint32_t SlotPartsOf(const LaneEnd& receiver, const LaneEnd& source);
 

@@ -1,5 +1,5 @@
-// When a transfer asks for sources again: two policies, stored with the replica that the transfer fills.
-// Callers pass the time; thread-compatible.
+// Two policies decide when a transfer asks for sources again. Their state is stored with the replica that the
+// transfer fills. Callers pass the time; thread-compatible.
 #pragma once
 
 #include <cstdint>

@@ -3,11 +3,11 @@
 //
 // A source is usable if it shares a lane with the receiver. If a lane is required, source and receiver must
 // share that lane. A filling replica serves only over some lanes. The rules of source_rules.h order usable
-// sources, and then the replica id.
+// sources; if all rules give equal costs, the replica id decides.
 //
-// A receiver without a source, or with sources that are all slow, gets one source even if that source is bad.
-// Each further source must be good, and requires an earlier source that is rooted (SourceCandidate::rooted).
-// A partial replica may be a further source. If a source on the receiver's own host leads to all chunks, the
+// A receiver without a source, or with sources that are all slow, gets one usable source in any case. Each
+// further source must be rooted (SourceCandidate::rooted) or partial, must have a free slot, and must not be
+// slow or draining; an earlier source must be rooted. If a rooted source is on the receiver's own host, the
 // receiver gets no source on another host. Thread-safe.
 #pragma once
 

@@ -69,7 +69,7 @@ struct SourceQuery {
   ZoneRole zone_role = ZoneRole::kFree;
 };
 
-// Whether the zones differ. A node without a zone label is in no zone.
+// Whether the zones differ. False if a node has no zone label.
 bool IsAcrossZones(const LaneEnd& a, const LaneEnd& b);
 
 // Whether both are on the same known host.

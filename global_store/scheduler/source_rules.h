@@ -1,5 +1,5 @@
 // The rules that order sources, the most important first. Each rule is a named cost; the source with the
-// smaller cost is better. A rule only decides between sources with equal costs by all earlier rules.
+// smaller cost is better. A rule decides only if all earlier rules give equal costs.
 //
 // Pure functions. Thread-safe.
 #pragma once

@@ -1,5 +1,5 @@
-// Conversions between the directory's values and the protobuf contract; rpc/convert has those of core's
-// values. Private to this folder. Errors: INVALID_ARGUMENT for a message with a missing or invalid field.
+// Conversions between the directory's values and the protobuf contract; rpc/convert converts the values
+// of core. Private to this folder. Errors: INVALID_ARGUMENT for a message with a missing or invalid field.
 #pragma once
 
 #include <cstddef>
@@ -34,8 +34,8 @@ v1::JoinBroadcastRequest::Root ToProto(const GroupRoot& root);
 // The max bytes of entries on a page of a listing; far below rpc::kMaxMessageBytes.
 inline constexpr size_t kPageBytes = size_t{1} << 20;
 
-// The max number of entries on a page, from the requested number `asked`; 0: the default. INVALID_ARGUMENT
-// for a negative number.
+// The max number of entries on a page, from the requested number `asked`. If `asked` is 0, the default.
+// INVALID_ARGUMENT for a negative number.
 absl::StatusOr<size_t> PageSize(int32_t asked);
 
 }  // namespace tensorcast::global_store

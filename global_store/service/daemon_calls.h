@@ -25,7 +25,7 @@ absl::Status AskToMaterialize(const RequestContext& context, const std::string& 
 
 struct OriginReport {
   OriginFinding finding = OriginFinding::kSilent;
-  std::string reason;  // for people; for an intact origin, why it is not compared
+  std::string reason;  // for people; for an intact origin: why its digests were not compared
 };
 
 // Asks the daemons of the origins to check them. Waits until one origin is intact or all daemons have

@@ -8,7 +8,7 @@
 
 namespace tensorcast::global_store {
 
-// The gauges report as long as the registrations live; the coordinator must outlive them.
+// The gauges report while the registrations live; the coordinator must outlive the registrations.
 std::vector<otel::GaugeRegistration> ObserveCoordinator(Coordinator* coordinator);
 
 }  // namespace tensorcast::global_store

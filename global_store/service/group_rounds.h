@@ -50,7 +50,7 @@ class GroupRounds : public std::enable_shared_from_this<GroupRounds> {
     SteadyTime until;
     std::shared_ptr<Cancellation::Registration> cancelled;  // must not be destroyed with the mutex held
   };
-  // An answer to give without the mutex.
+  // An answer that is given after the mutex is released.
   struct Due {
     Waiting waiting;
     absl::StatusOr<GroupAnswer> answer;
@@ -71,7 +71,7 @@ class GroupRounds : public std::enable_shared_from_this<GroupRounds> {
   static void Give(std::vector<Due> due);
 
   Coordinator& coordinator_;
-  uint64_t watch_ = 0;  // of all keys; set by Create
+  uint64_t watch_ = 0;  // id of the watch of all keys
   absl::Mutex mutex_;   // may be locked while the directory's mutex is held; never the reverse
   VersionGroups groups_ ABSL_GUARDED_BY(mutex_);
   std::map<CallName, Waiting> waiting_ ABSL_GUARDED_BY(mutex_);

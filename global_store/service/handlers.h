@@ -183,16 +183,16 @@ class Handlers {
   // handlers_keys.cc
   absl::StatusOr<v1::Key> FindKey(const std::string& name);
 
-  // An idempotency key from the request id, method and content: a client may use one id for several calls.
-  // Empty when the call has no id.
+  // An idempotency key from request id, method and content, because a client may use one id for several
+  // calls. Empty when the call has no id.
   static std::string RequestKey(std::string_view request_id, std::string_view method,
                                 std::string_view content);
 
   Coordinator& coordinator_;
   const ServiceOptions options_;
   Cancellation cancel_readings_;
-  // For reads of origins, which must not starve the service's own executor. Last: its tasks use the other
-  // members.
+  // For reads of origins, which must not starve the service's own executor. Declared last, because its tasks
+  // use the other members.
   rpc::Executor readings_;
 };
 

@@ -1,4 +1,4 @@
-// Whether a process may make statements about a node: with certificates a node speaks only for itself.
+// Whether a process may make statements about a node: a node with a certificate speaks only for itself.
 // Thread-safe.
 #pragma once
 

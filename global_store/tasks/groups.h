@@ -26,7 +26,7 @@
 namespace tensorcast::global_store {
 
 struct GroupOptions {
-  // Max time from the first node's heartbeat until all nodes have joined.
+  // Max time from the first heartbeat answer that tells a node of the group until all nodes have joined.
   absl::Duration forming = absl::Seconds(15);
   // Smaller artifacts are broadcast between nodes only on request.
   uint64_t min_bytes = uint64_t{1} << 30;
@@ -48,7 +48,7 @@ class Groups {
   // The forming groups of a node. The time to form begins with the first call that returns the group.
   std::vector<NodeGroup> Of(std::string_view node_id, SteadyTime now);
   // Records that this node's ranks are ready. Only the root's node passes `root`. Returns the root once all
-  // nodes are ready; nullopt before. ABORTED, with the reason: the group is over. NOT_FOUND: the group is
+  // nodes are ready; nullopt until then. ABORTED, with the reason: the group is over. NOT_FOUND: the group is
   // unknown, or does not have this node.
   absl::StatusOr<std::optional<GroupRoot>> Join(const NodeIdentity& node, std::string_view group_id,
                                                 const std::optional<GroupRoot>& root, SteadyTime now);
@@ -78,10 +78,10 @@ class Groups {
     SteadyTime until;
   };
 
-  // Why no GPU of this node can take part in a new group.
+  // An error says why no GPU of this node can take part in a new group.
   absl::Status CheckMayBroadcast(std::string_view node_id) const;
-  // Sets the group's root: a ready replica on a GPU of any node, which joins the ranks, or else the best
-  // of the ranks.
+  // Sets the group's root. A GPU of any node that has a ready replica becomes a further rank and the root.
+  // If there is no such GPU, the best of the ranks becomes the root.
   void ChooseRoot(const std::string& nccl_version, GroupPlan& group) const;
   // Whether two of the nodes failed together recently.
   bool FailedTogether(const std::set<std::string>& nodes) const;

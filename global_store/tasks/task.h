@@ -75,7 +75,7 @@ struct GroupPlan {
 struct TaskPlan {
   DurableFacts facts;
   std::vector<TaskPlacement> places;  // one per target, in the order of the targets
-  std::optional<GroupPlan> group;     // to add once the facts are applied
+  std::optional<GroupPlan> group;     // the caller adds it (Groups::Add) once the facts are applied
 };
 
 // A forming group, as described to one of its nodes.

@@ -29,10 +29,10 @@
 namespace tensorcast::global_store {
 
 struct TaskOptions {
-  // The max number of tasks that a node works on at a time.
+  // The max number of tasks that a node works on at a time. Tasks of groups do not count.
   size_t at_once = 4;
   // The pause before each further attempt at a task. The task has failed when the attempt after the last
-  // pause fails.
+  // pause fails, or an attempt fails with an error that would come again.
   std::vector<absl::Duration> pauses = {absl::Seconds(5), absl::Seconds(30), absl::Minutes(2)};
   GroupOptions groups = {};
 };
@@ -57,16 +57,16 @@ class Tasks {
   // task that failed, or lost its replica, is made again. NOT_FOUND: the artifact is unknown. The error of a
   // single target is in its TaskPlacement.
   absl::StatusOr<TaskPlan> Prepare(const TaskRequest& request, absl::Time now) const;
-  // Plans to cancel the artifact's open tasks at these places; no targets: at all places.
+  // Plans to cancel the artifact's open tasks at `targets`; without targets, at all places.
   CancelPlan PrepareCancel(std::string_view artifact_id, const std::vector<TaskTarget>& targets,
                            absl::Time now) const;
-  // Whether Note received ended attempts that are not durable yet.
+  // True while Note has received ended attempts that are not durable yet.
   bool HasToSettle() const { return !to_settle_.empty(); }
   // The facts that make the ended attempts durable.
   DurableFacts PrepareSettle(absl::Time now) const;
 
-  // Adds a task of a follower (TaskRecord::follows), which is not durable. A task that an operator requests
-  // replaces the follower's task.
+  // Adds a task that brings a new version to a follower of a key (TaskRecord::follows). Such a task is not
+  // durable. A task that an operator requests replaces it.
   void ApplyFollowed(const TaskRecord& record, SteadyTime now);
   // Erases the follower's task at the place. A task that an operator requested stays.
   void EraseFollowed(const std::string& place);
@@ -86,8 +86,8 @@ class Tasks {
   // All tasks that the node has to work on now, tasks under way first. The node must stop work on other
   // tasks. A draining node gets no new tasks.
   absl::StatusOr<std::vector<TaskRecord>> Take(const NodeIdentity& node, SteadyTime now);
-  // The tasks that changed since the last call, each in its current state. Changes of progress, and of the
-  // reason for waiting, count.
+  // The tasks that changed since the last call, each in its current state. A change of progress, or of
+  // the reason for waiting, also counts.
   bool HasChanged() const { return !changed_.empty(); }
   std::vector<TaskChange> TakeChanged();
 
@@ -104,8 +104,8 @@ class Tasks {
 
   struct HeldTask {
     TaskRecord record;
-    // Soft state, which ends with the attempt or with the node. True: the node has the task.
-    bool handed_out = false;
+    // The following fields are soft state, which ends with the attempt or with the node.
+    bool handed_out = false;  // the node has the task
     uint64_t bytes = 0;
     uint64_t bytes_total = 0;
     SteadyTime due = SteadyTime::InfinitePast();  // the node gets the task again after this time

@@ -23,23 +23,23 @@ struct GrantRequest {
   Location destination;
   std::vector<std::string> excluded_replicas;
   std::vector<std::string> corrupt_replicas;
-  // Replicas that the transfer gave up, or that it holds and that deliver nothing now. Offered only if no
-  // other source is left.
+  // Replicas that the transfer gave up, or that it holds and that deliver nothing now. They are offered
+  // only if no other source is left.
   std::vector<std::string> slow_replicas;
   absl::Duration timeout;  // the max duration that the receiver expects for the transfer; zero: unknown
   std::string required_lane;
-  // Number of sources that the transfer wants, including `held_grants`. A receiver that takes over the pulls
-  // into its zone may get this many new sources.
+  // Number of sources that the transfer wants, including `held_grants`. If the receiver becomes the node
+  // that pulls into its zone, `held_grants` do not count.
   uint32_t sources = 1;
   uint64_t received_mbit = 0;  // rate of the transfer so far, in Mbit/s; 0: not known
   // Grants that the transfer holds. Their replicas are not offered to the transfer again.
   std::vector<std::string> held_grants;
-  // The places of the shared origin that the transfer reads (empty: none), and of those that it could not
-  // read.
+  // The place of the shared origin that the transfer reads (empty: none), and the places of the origins that
+  // it could not read.
   std::string held_origin = {};
   std::vector<std::string> failed_origins = {};
-  // The id of the receiver's replica that the transfer fills whole. Empty: other nodes cannot read that
-  // replica yet.
+  // The id of the receiver's replica if the transfer brings all its chunks and other nodes may already read
+  // it; else empty.
   std::string fills = {};
 
   // Whether the receiver may read files that its own node imported.
@@ -56,7 +56,7 @@ struct Grant {
   std::string lane;
   SteadyTime issued;
   SteadyTime expires;            // extended by the receiver's heartbeats
-  absl::Duration token_expires;  // end of the token that opens the pull, after grant_key_given
+  absl::Duration token_expires;  // age of the source's grant key at which the token ends
   std::string into_zone;         // the receiver's zone if the source is in another zone; else empty
   uint32_t slot_parts = 0;       // used parts of the source's upload slots; kSlotParts: one slot
   uint32_t share = 0;            // number among the replica's grants: the lowest number that was free

@@ -1,8 +1,8 @@
 // The table of grants. The heartbeats of the receiver renew a grant. A grant ends exactly once. If a node did
 // not end the grant itself, the answers to its heartbeats report the end to it for one node TTL.
 //
-// Soft state. Reads membership, which must outlive this object. REQUIRES: the caller ends a grant before it
-// removes a node, the replica or the artifact of the grant. Thread-compatible.
+// Soft state. Reads membership, which must outlive this object. REQUIRES: the caller ends a node's grants
+// before it removes the node, and ends the grants of a removed replica or artifact. Thread-compatible.
 #pragma once
 
 #include <cstddef>
@@ -37,7 +37,7 @@ class Grants {
     absl::btree_map<std::string, Revoked> revoked;       // by grant id
     // Until this time other sources are offered first, because a receiver got nothing from this node in time.
     SteadyTime overtaken_until = SteadyTime::InfinitePast();
-    absl::Duration overtaken_rest = absl::ZeroDuration();  // the last pause; zero: the node served since
+    absl::Duration overtaken_rest = absl::ZeroDuration();  // length of that time; zero: the node served since
 
     // The number of upload slots that pulls of the artifact use.
     uint32_t UploadsOf(std::string_view artifact_id) const;

@@ -124,7 +124,7 @@ class Transfers {
   ZoneRole RoleInZone(const Asking& asking, const Candidates& candidates) const;
 
   // Lets the receiver read a share of a shared origin in parallel with its grants, if no node has the whole
-  // image or its sources deliver nothing.
+  // image, or if the receiver's sources deliver nothing.
   void OfferShared(const Asking& asking, GrantOffer& offer);
 
   // transfers.cc

@@ -24,8 +24,8 @@ namespace tensorcast::global_store {
 
 class Waits {
  public:
-  // The nodes that a receiver was told to wait for. Ends when the receiver asks again. Also ends after
-  // `until`, if the receiver has no filling replica.
+  // The nodes that a receiver was told to wait for. The wait ends when the receiver asks again. It also ends
+  // after `until`, if the receiver has no filling replica.
   struct Waiting {
     std::vector<std::string> nodes;  // the receiver waits for any of these
     bool reports = false;            // the receiver waits for nodes that have not reported yet
@@ -38,7 +38,7 @@ class Waits {
     bool IsUnderWay(SteadyTime now) const { return until > now && error.empty(); }
     bool HasFailed(SteadyTime now) const { return until > now && !error.empty(); }
   };
-  // A node that reads a shared origin. It counts while its replica fills, and in any case until `until`.
+  // A node that reads a shared origin. It counts as a reader until `until`, and while its replica fills.
   struct Reader {
     uint32_t share = 0;
     SteadyTime until;
@@ -64,7 +64,7 @@ class Waits {
   const Waiting* Find(std::string_view artifact_id, std::string_view node_id, SteadyTime now) const;
 
   // Call this when a node was just given sources to fill a replica. The node counts as filling until it
-  // reports the replica, or for some seconds.
+  // reports the replica, at most for some seconds.
   void NoteFills(const std::string& artifact_id, const std::string& node_id, SteadyTime now);
   void NoteReported(std::string_view artifact_id, const std::string& node_id);
   const Beginning& BeginningOf(std::string_view artifact_id) const;
@@ -79,8 +79,8 @@ class Waits {
   // Call this when the artifact is gone.
   void ForgetReadings(const std::string& artifact_id) { readings_.erase(artifact_id); }
 
-  // Records that the node reads, or still reads, a shared origin of the artifact. Returns the node's share:
-  // the lowest share without a reader; kMaxReaders: all shares have readers.
+  // Records that the node reads, or still reads, a shared origin of the artifact. Returns the node's share. A
+  // new reader gets the lowest share without a reader; kMaxReaders: all shares have readers.
   uint32_t NoteReads(const std::string& artifact_id, const std::string& node_id, SteadyTime now);
   void EndReads(std::string_view artifact_id, std::string_view node_id);
   bool Reads(std::string_view artifact_id, std::string_view node_id, SteadyTime now) const;

@@ -1,5 +1,5 @@
-// The announcements of version groups: durable facts, so that a store which takes over never announces an
-// older version than the store before it. Thread-compatible: one caller at a time.
+// The announcements of version groups are durable facts. So a store that takes over never announces an older
+// version than the previous store did. Thread-compatible: one caller at a time.
 #pragma once
 
 #include <string>
@@ -19,7 +19,7 @@ class Announcements {
   // The facts that announce a version. No facts if this revision or a newer revision is already announced.
   DurableFacts Prepare(const AnnouncementRecord& record) const;
   void Apply(const AnnouncementRecord& record);
-  // Forgets announcements from before this time, as the metadata store's Purge does.
+  // Forgets announcements older than the time `before`, as the metadata store's Purge does.
   void Purge(absl::Time before);
   // Null: the group has announced nothing. `name` as from VersionGroupName.
   const AnnouncementRecord* Find(std::string_view name) const;

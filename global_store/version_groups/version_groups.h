@@ -1,5 +1,5 @@
 // Version groups: processes that switch to a new version of a key together, such as the ranks of an engine. A
-// version may be announced once all members have prepared that version. The caller makes the announcement
+// version may be announced after all members have prepared that version. The caller makes the announcement
 // durable (Announcements). README.md has the rules.
 //
 // Soft state: after a restart of the store, members report again in their next calls. Callers pass the time.
@@ -107,7 +107,7 @@ class VersionGroups {
   static bool ExpireOne(Group& group, SteadyTime now);
   // Ends the group for its present members.
   static void End(Group& group, const std::string& cause, SteadyTime now);
-  // Adds a process as a member, in place of an earlier process with the same name. Null: the group is full.
+  // Adds a process as a member. It replaces an earlier process with the same name. Null: the group is full.
   static Member* Seat(Group& group, const GroupCall& call, SteadyTime now);
   static void ChooseCandidate(Group& group, const Catalog& catalog, const AnnouncementRecord* announced,
                               SteadyTime now);
