@@ -234,9 +234,9 @@ absl::StatusOr<PublishPlan> Catalog::PreparePublish(const ArtifactRecord& artifa
 absl::StatusOr<const Catalog::Artifact*> Catalog::GetToDelete(std::string_view artifact_id) const {
   TC_ASSIGN_OR_RETURN(const Artifact* artifact, Get(artifact_id));
   if (artifact->keys.empty()) return artifact;
-  return absl::FailedPreconditionError(
-      absl::StrCat("delete artifact ", artifact_id, ": the artifact is bound to the keys ",
-                   SomeOf(artifact->keys), "; delete or rebind these keys first"));
+  return absl::FailedPreconditionError(absl::StrCat(
+      "delete artifact ", artifact_id, ": these keys bind the artifact, as a model or as files: ",
+      SomeOf(artifact->keys), "; delete or rebind these keys first"));
 }
 
 absl::StatusOr<DurableFacts> Catalog::PrepareDeleteManyDifferences(std::string_view artifact_id,

@@ -81,9 +81,9 @@ absl::Status CompareManifests(const DurableFacts& facts, MetadataStore& from, Me
     TC_ASSIGN_OR_RETURN(const std::string original, from.ReadManifest(artifact.artifact_id));
     TC_ASSIGN_OR_RETURN(const std::string copy, to.ReadManifest(artifact.artifact_id));
     if (original != copy) {
-      return absl::DataLossError(
-          absl::StrCat("compare the copy of the manifest of ", artifact.artifact_id,
-                       ": the copy differs from the source; copy into an empty target"));
+      return absl::DataLossError(absl::StrCat("compare the copy of the manifest of ", artifact.artifact_id,
+                                              ": the source and the copy differ, so one of them is damaged; "
+                                              "copy a sound source into an empty target"));
     }
     bytes += copy.size();
   }
