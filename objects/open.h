@@ -40,7 +40,7 @@ std::string S3Endpoint(const Environment& environment);
 // All endpoints that the environment names, for Origins::Parse.
 std::vector<std::string> ConfiguredEndpoints(const Environment& environment);
 
-// Opens a writer for s3://. It does not use the files, the hub and the rates of `options`. The caller must
+// Opens a writer for s3://. It ignores `files`, `hub_token` and `rates` of `options`. The caller must
 // check which objects may be written: the writer uses `origins` only to decide which addresses may be local.
 // It follows a redirect only to another region of AWS; any other redirect is an error.
 std::shared_ptr<S3Writer> OpenWriter(OpenOptions options);

@@ -25,7 +25,7 @@ CredentialProvider EnvironmentCredentials(Environment environment);
 CredentialProvider ProfileCredentials(Environment environment);
 // A role that STS grants for a token in a file (AWS_WEB_IDENTITY_TOKEN_FILE, or the profile's setting).
 CredentialProvider WebIdentityCredentials(std::shared_ptr<HttpClient> http, Environment environment);
-// The endpoint of an ECS task or EKS pod (AWS_CONTAINER_CREDENTIALS_RELATIVE_URI or _FULL_URI).
+// The keys from the endpoint of an ECS task or EKS pod (AWS_CONTAINER_CREDENTIALS_RELATIVE_URI or _FULL_URI).
 CredentialProvider ContainerCredentials(std::shared_ptr<HttpClient> http, Environment environment);
 // The role of an EC2 instance, from its metadata service, version 2 (IMDSv2). On a host without that service
 // the call may take about two seconds and returns nullopt; AWS_EC2_METADATA_DISABLED=true avoids the wait.

@@ -1,5 +1,5 @@
 // Keys for an S3-compatible store, and the source that gives them. The keys of a role expire; the source
-// gives new keys before that. Sources are thread-safe. Error messages name the place of a key, never the key
+// replaces them in time. Sources are thread-safe. Error messages name the place of a key, never the key
 // itself.
 #pragma once
 

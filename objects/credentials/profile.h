@@ -16,8 +16,8 @@ namespace tensorcast::objects {
 using Environment = std::function<std::string(std::string_view name)>;
 Environment ProcessEnvironment();
 
-// The settings ("aws_access_key_id" and so on) of one profile, with names in lower case: the profile that
-// AWS_PROFILE names, else "default". If both files have a setting, the value in the credentials file counts.
+// The settings ("aws_access_key_id" and so on) of the profile that AWS_PROFILE names, else of "default",
+// with names in lower case. If both files have a setting, the value in the credentials file counts.
 struct Profile {
   std::string name;
   std::map<std::string, std::string, std::less<>> settings;

@@ -28,15 +28,15 @@ std::string HubCacheFolder(const Environment& environment);
 // The token in HF_TOKEN, else in the file $HF_TOKEN_PATH, which is by default the file that `hf auth login`
 // writes. Empty without a token.
 Secret HubToken(const Environment& environment);
-// Whether HF_HUB_OFFLINE is set: to 1, ON, YES or TRUE (upper or lower case), as huggingface_hub reads it.
+// True if HF_HUB_OFFLINE is 1, ON, YES or TRUE (upper or lower case), as huggingface_hub reads it.
 bool HubIsOffline(const Environment& environment);
 
 // The cache's folder with the files of the name's revision. Some of the files may be missing. NOT_FOUND if
 // the cache does not have the revision.
 absl::StatusOr<std::string> CachedSnapshot(const std::string& cache_folder, const HubName& name);
 
-// The SHA-256, in hexadecimal, that the object's identity has: in the version that a hub gives to large
-// files, or in the name of a cached blob. Empty if the identity has none.
+// The SHA-256, in hexadecimal, in the object's identity. A hub puts it in the version of a large file, and a
+// cached blob may have it as its name. Empty if the identity has none.
 std::string PromisedSha256(const ObjectIdentity& identity);
 // DATA_LOSS if `sha256` (Sha256::Hex) differs from PromisedSha256. OK if PromisedSha256 is empty.
 absl::Status CheckSha256(const ObjectIdentity& identity, std::string_view sha256);

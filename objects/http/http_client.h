@@ -10,11 +10,11 @@
 // headers of a request are never sent to another origin.
 //
 // Thread-safe. Errors name the request by its `subject`, never by its URL, which may be signed: UNAVAILABLE
-// (all attempts failed), FAILED_PRECONDITION (the object has changed since it was opened), DATA_LOSS (the
-// server cannot serve ranges), PERMISSION_DENIED (an address or a redirect that is not allowed, a certificate
-// that is not trusted), RESOURCE_EXHAUSTED (a reply of more than 64 MiB that is not a ranged read),
-// CANCELLED, DEADLINE_EXCEEDED. A reply with a status that is not retried is returned as a reply, not as an
-// error.
+// (all attempts failed, or a failure that is not retried, for example too many redirects),
+// FAILED_PRECONDITION (the object has changed since it was opened), DATA_LOSS (the server cannot serve
+// ranges), PERMISSION_DENIED (an address or redirect that is not allowed, a certificate that is not trusted),
+// RESOURCE_EXHAUSTED (a reply of more than 64 MiB that is not a ranged read), CANCELLED, DEADLINE_EXCEEDED.
+// A reply with a status that is not retried is returned as a reply, not as an error.
 #pragma once
 
 #include <atomic>

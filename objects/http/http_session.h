@@ -20,7 +20,7 @@ namespace tensorcast::objects {
 enum class HttpEnd : uint8_t {
   kWhole,      // the reply is complete, whatever its status
   kTimedOut,   // no connection in time, or no byte for HttpLimits::stall
-  kLost,       // no connection, or one that was lost
+  kLost,       // the connection failed or was lost
   kUntrusted,  // the server's certificate is not trusted
   kFailed,     // any other error of libcurl
 };

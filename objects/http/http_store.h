@@ -1,8 +1,8 @@
 // Objects of any HTTP server behind core/source's interfaces: "https://host/path". The version of an object
 // is "etag:<ETag>", or without an ETag "modified:<Last-Modified>". The latter counts whole seconds, so two
-// writes may have the same version: the object is not traceable (ObjectTraits). A URL that ends with '/' is a
-// folder: its objects can be opened, but HTTP cannot list them. A URL with a query is refused, because the
-// query may be a signature, and URIs are stored and shown. Thread-safe.
+// writes may have the same version: such an object is not traceable (ObjectTraits). A URL that ends with '/'
+// is a folder: its objects can be opened, but HTTP cannot list them. A URL with a query is refused, because
+// the query may be a signature, and URIs are stored and shown. Thread-safe.
 #pragma once
 
 #include <functional>

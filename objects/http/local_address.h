@@ -1,6 +1,6 @@
 // Recognises local addresses: loopback, link-local (clouds have metadata services there), unspecified, and
-// EC2's metadata service by IPv6; also IPv4 addresses within IPv6. A service at such an address often trusts
-// every caller. Pure functions; thread-safe.
+// EC2's metadata service by IPv6; also IPv6 addresses that contain a local IPv4 address. A service at such an
+// address often trusts every caller. Pure functions; thread-safe.
 #pragma once
 
 #include <sys/socket.h>

@@ -1,4 +1,4 @@
-// An ObjectReader for objects of HTTP servers, used by all stores of this folder. Each store passes the
+// An ObjectReader for objects of HTTP servers, used by the stores of objects/. Each store passes the
 // function that requests a range. Thread-safe if the passed functions are.
 #pragma once
 
@@ -20,7 +20,7 @@ using ReadRange = std::function<absl::Status(const RequestContext&, const Ranged
 ObjectTraits NetworkTraits(std::string_view lane);
 
 // `etag`: RangedRead::etag; empty if the server's replies have no ETag of the version. `check` implements
-// ObjectReader::CheckUnchanged. Pass it if replies cannot show that the object changed. Null: OK is returned.
+// ObjectReader::CheckUnchanged. It may be null if replies show each change; CheckUnchanged then returns OK.
 std::shared_ptr<ObjectReader> MakeRangedReader(
     ObjectIdentity identity, std::string etag, ObjectTraits traits, ReadRange read,
     std::function<absl::Status(const RequestContext&)> check = nullptr);

@@ -1,7 +1,7 @@
-// A text that must not leave the process by accident: a key or a token. A Secret cannot be printed, compared
-// or converted; only Reveal returns the text. A caller of Reveal must soon destroy all copies of the text (a
-// header). The bytes are in pages that core files leave out (MADV_DONTDUMP), and are wiped when the last copy
-// of the Secret is destroyed. Immutable; thread-safe.
+// A text that must not leave the process by accident: a key or a token. A Secret cannot be compared or
+// converted; only Reveal returns the text. A caller of Reveal must soon destroy all copies of the text (for
+// example a header). The bytes are in pages that core files leave out (MADV_DONTDUMP), and are wiped when the
+// last copy of the Secret is destroyed. Immutable; thread-safe.
 #pragma once
 
 #include <memory>

@@ -32,9 +32,9 @@ class Origins {
   absl::Status Check(std::string_view uri) const;
 
   // OK if an allowed request may follow a redirect to `to`, else PERMISSION_DENIED. A URL of an endpoint is
-  // always allowed. Otherwise, for https:// and http:// objects (`hub` false) `to` must be listed. A hub has
-  // files on many other hosts, so for hf:// (`hub` true) `to` may be any https URL with a host that is not
-  // local.
+  // always allowed. Any other `to` must be listed if the object is https:// or http:// (`hub` false). A
+  // hub has files on many other hosts, so for hf:// (`hub` true) `to` may be any https URL with a host that
+  // is not local.
   absl::Status CheckRedirect(const Url& from, const Url& to, bool hub) const;
 
   // Whether a connection for `url` is allowed to go to a local address: true for endpoints, and for listed

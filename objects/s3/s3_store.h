@@ -3,7 +3,7 @@
 // Thread-safe.
 //
 // In a bucket that keeps versions, an object's version is "version:<VersionId>". That version stays readable
-// as long as the bucket keeps it. In other buckets the version is "etag:<ETag>", and the next write replaces
+// while the bucket keeps it. In other buckets the version is "etag:<ETag>", and the next write replaces
 // it.
 #pragma once
 

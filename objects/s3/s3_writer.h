@@ -59,7 +59,7 @@ class S3Writer {
       : client_(std::move(client)), options_(options) {}
 
   // Writes the object of `bytes` bytes, and replaces an existing one. Blocks until the store has it. Returns
-  // the identity of the written version. DATA_LOSS if the store then has an object of another size.
+  // the identity of the written version. DATA_LOSS if the stored object has another size.
   absl::StatusOr<ObjectIdentity> Write(const RequestContext& context, const std::string& uri, uint64_t bytes,
                                        const FillBytes& fill) const;
   // The identity of the current version. NOT_FOUND if the object does not exist.
