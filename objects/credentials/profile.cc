@@ -88,7 +88,7 @@ absl::StatusOr<Profile> ReadProfile(const Environment& environment) {
   if (found || asked.empty()) return profile;
   return absl::NotFoundError(
       absl::StrCat("read profile ", asked, ": neither ", credentials, " nor ", config,
-                   " has this profile; set AWS_PROFILE to a profile in one of these files"));
+                   " has this profile, or they cannot be read; add the profile, or set AWS_PROFILE"));
 }
 
 std::string ConfiguredRegion(const Environment& environment) {

@@ -91,7 +91,7 @@ absl::StatusOr<Url> ParseObjectUrl(const std::string& uri) {
   return absl::InvalidArgumentError(absl::StrCat(
       "open ", url.Origin(), url.path,
       ": the URL has a query, which may be a secret signature, and TensorCast keeps and shows URLs; "
-      "download the object and import the file"));
+      "leave the query out if the server does not need it, or download the object and import the file"));
 }
 
 class HttpFolder final : public ObjectFolder {
