@@ -42,7 +42,7 @@ class AttributeValue {
   };
 };
 
-// A key. The keys of the list below are marked as listed; any other key is looked up when it is used.
+// A key. Keys of TENSORCAST_ATTRIBUTES are marked as listed; other keys need a look-up (IsAttributeAllowed).
 class AttributeKey {
  public:
   constexpr AttributeKey(const char* name) : name_(name) {}
@@ -120,7 +120,7 @@ TENSORCAST_ATTRIBUTES(X)
 // start-up.
 void AllowAttribute(std::string_view key);
 
-// For debugging: allows every key.
+// For debugging: if `allow` is true, spans may carry every key.
 void AllowAllAttributes(bool allow);
 
 // Whether a span may carry this key. Thread-safe.

@@ -11,7 +11,7 @@ namespace tensorcast::otel {
 struct ExporterState {
   std::string signal = {};    // "traces", "metrics", "logs"
   std::string endpoint = {};  // "console", or an address; empty: the SDK's own default
-  std::string error = {};     // of the last export; empty: it succeeded, or there was no export yet
+  std::string error = {};     // of the last export; empty: the export succeeded, or there was none yet
   uint64_t dropped = 0;       // records dropped since telemetry began
 };
 

@@ -4,7 +4,7 @@
 // (daemon/telemetry). `tensorcast debug bundle` reads the recorder (rpc/records.h).
 //
 // Ids: a span that telemetry samples keeps telemetry's ids. The recorder gives every other kept span an id.
-// It changes neither the sampling decision nor the mark of a trace without a span.
+// The recorder changes neither the sampling decision nor the mark TraceContext::IsUnstarted of a trace.
 //
 // Thread-safe. Recording takes a lock only to move a record, and blocks on nothing else.
 #pragma once
@@ -31,7 +31,7 @@ struct KeptLine {
   std::string message;  // cut if it is long
   std::string file;
   int line = 0;
-  TraceContext trace;  // invalid: logged outside every scope
+  TraceContext trace;  // invalid if the line was logged outside every otel::Scope
 
   size_t bytes() const { return sizeof(*this) + message.size() + file.size() + trace.trace_state.size(); }
 };
@@ -45,7 +45,7 @@ bool IsTransferSpan(std::string_view name);
 
 class FlightRecorder {
  public:
-  // Becomes the process's recorder, in place of an earlier recorder.
+  // Becomes the process's recorder, and replaces an earlier recorder.
   explicit FlightRecorder(const FlightRecorderOptions& options = {});
   // Stops recording, and discards the recorded spans and lines.
   ~FlightRecorder();
@@ -70,8 +70,8 @@ struct RecordedSlice {
   uint64_t left_out = 0;  // spans and lines that did not fit into the slice
 };
 
-// The newest spans and lines of the process's recorder, of one trace or of all, up to `max_bytes` of each.
-// nullopt if no recorder is installed.
+// The newest spans and lines of the process's recorder, of one trace or of all traces. Returns at most
+// `max_bytes` of spans and `max_bytes` of lines, or nullopt if no recorder is installed.
 std::optional<RecordedSlice> ReadRecorder(const std::optional<TraceId>& trace, size_t max_bytes);
 
 // Passes spans, of one or several processes, to this process's telemetry as if their trace were sampled.

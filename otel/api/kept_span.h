@@ -1,5 +1,5 @@
 // A span that owns its values, for sinks that decide later where the span goes: upkeep (upkeep_record.h) and
-// the flight recorder (flight_recorder.h). Values; one thread at a time.
+// the flight recorder (flight_recorder.h). Values, each used by one thread at a time.
 #pragma once
 
 #include <cstddef>

@@ -25,8 +25,8 @@ enum class MetricId : uint16_t {};
 
 using LabelValues = std::span<const std::string_view>;
 
-// Receives counts and measurements: the OpenTelemetry bridge. An installed sink must live as long as the
-// process. Must not block.
+// Receives counts and measurements; the OpenTelemetry bridge implements it. An installed sink must live as
+// long as the process. A sink must not block.
 class MetricSink {
  public:
   virtual ~MetricSink() = default;
@@ -105,8 +105,8 @@ class GaugeObserver {
 };
 
 // Keeps a callback registered. The destructor waits for a running call of the callback. While telemetry is
-// on, the destructor then calls the callback a last time, and these values stay until telemetry ends. Do not
-// destroy a registration while holding a lock that its callback takes. Movable.
+// on, the destructor then calls the callback a last time; the values of this call stay until telemetry ends.
+// Do not destroy a registration while holding a lock that its callback takes. Movable.
 class GaugeRegistration {
  public:
   struct Entry;

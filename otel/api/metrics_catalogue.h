@@ -2,10 +2,10 @@
 // name, unit (UCUM), buckets, label keys, description. Views and instruments are made from this list, and
 // docs/reference.py makes docs/reference/metrics.md from it: keep the form of its lines and groups.
 //
-// Names include their unit and counters end in _total, so that names are equal in OTLP and in Prometheus with
-// either translation of a collector. A unit is By or s if the name ends in bytes or seconds (before _total),
-// and 1 for a ratio. Any other unit is an annotation in braces, which no translation adds to a name
-// (tools/otel/check_names.py applies the rules). Standard library only.
+// Names include their unit and counters end in _total, so that names are equal in OTLP and in Prometheus,
+// whether or not a collector adds such suffixes. A unit is By or s if the name ends in bytes or seconds
+// (before _total), and 1 for a ratio. Any other unit is an annotation in braces, which no collector adds
+// to a name (tools/otel/check_names.py applies the rules). Standard library only.
 #pragma once
 
 #include <array>
@@ -34,9 +34,9 @@
   X(Histogram, 2, P2pThroughput, "tc_p2p_throughput_bytes_per_second", "{bytes_per_second}", kRate, ("lane", "direction"), "Throughput of a pull: its bytes divided by the time from its first request to its last byte") \
   X(Histogram, 3, P2pStageSeconds, "tc_p2p_stage_seconds", "s", kSeconds, ("lane", "direction", "stage"), "Time of one stage of a pull, from its first chunk to its last (stage: connect, fetch, verify, place)") \
   X(Histogram, 3, P2pStageBusySeconds, "tc_p2p_stage_busy_seconds", "s", kSeconds, ("lane", "direction", "stage"), "Time that one stage of a pull spent on chunks, summed over the chunks") \
-  X(Counter, 2, P2pRefetchedChunks, "tc_p2p_refetched_chunks_total", "{chunk}", kNone, ("lane", "reason"), "Chunks that a peer did not deliver, fetched again from another source (reason: source_died, bad_digest, timeout)") \
+  X(Counter, 2, P2pRefetchedChunks, "tc_p2p_refetched_chunks_total", "{chunk}", kNone, ("lane", "reason"), "Chunks that a peer did not deliver intact, fetched again from another source (reason: source_died, bad_digest, timeout)") \
   X(Counter, 0, P2pReassignedChunks, "tc_p2p_reassigned_chunks_total", "{chunk}", kNone, (), "Chunks taken back from a slow source and requested from a faster one") \
-  X(Gauge, 0, P2pSources, "tc_p2p_sources", "{source}", kNone, (), "Other daemons that ingests of this node pull from at this moment") \
+  X(Gauge, 0, P2pSources, "tc_p2p_sources", "{source}", kNone, (), "Other daemons from which this node's ingests pull at this moment") \
   X(Counter, 1, P2pServedFillingBytes, "tc_p2p_served_filling_bytes_total", "By", kNone, ("lane"), "Image bytes served from replicas that were still being filled") \
   X(Counter, 3, P2pFallbacks, "tc_p2p_fallbacks_total", "{fallback}", kNone, ("from", "to", "reason"), "Times that a transfer continued over another lane (from, to: lanes; reason: not_opened, source_died, bad_digest, timeout)") \
   X(Counter, 2, P2pHeldBack, "tc_p2p_held_back_total", "{wait}", kNone, ("lane", "direction"), "Times that a pull waited because of daemon.limits (direction: receive, serve)") \
@@ -49,7 +49,7 @@
   /* Loads: a user waits for these. */ \
   X(Histogram, 2, ArtifactLoadSeconds, "tc_artifact_load_seconds", "s", kSeconds, ("source", "location"), "Time from a request for a replica until the replica was ready (source: attached, local, remote, disk, import, put)") \
   X(Counter, 2, ArtifactLoadBytes, "tc_artifact_load_bytes_total", "By", kNone, ("source", "location"), "Image bytes of the replicas made ready at a location") \
-  X(Counter, 3, ArtifactLoads, "tc_artifact_loads_total", "{request}", kNone, ("source", "location", "outcome"), "Requests for a replica that ended, by source, location and outcome") \
+  X(Counter, 3, ArtifactLoads, "tc_artifact_loads_total", "{request}", kNone, ("source", "location", "outcome"), "Ended requests for a replica, by source, location and outcome") \
   X(Counter, 0, EqualChunkBytes, "tc_equal_chunk_bytes_total", "By", kNone, (), "Image bytes that transfers copied from equal chunks of other artifacts in this node's host memory, instead of pulling them") \
   X(Counter, 0, DifferenceBytes, "tc_difference_bytes_total", "By", kNone, (), "Image bytes that transfers rebuilt from an earlier version and differences on this node, instead of pulling them") \
   X(Counter, 1, DifferencePaths, "tc_difference_paths_total", "{transfer}", kNone, ("outcome"), "Transfers to this node for which the global store had differences from a version on this node (outcome: applied; no_room, not_brought, base_gone, difference_gone, damaged = why the transfer brought the whole image instead)") \

@@ -40,8 +40,8 @@ struct SpanOptions {
   const TraceContext* reserved = nullptr;         // from ReserveSpan, for this span; null: new ids
 };
 
-// Reserves the ids of a span that is made only when its work has ended. Until then other spans can be its
-// children or link to it. Decides whether the span is recorded. Returns `parent` if telemetry is off.
+// Reserves the ids of a span that is made only when its work has ended. While the work runs, other spans can
+// be its children or link to it. Decides whether the span is recorded. Returns `parent` if telemetry is off.
 TraceContext ReserveSpan(const TraceContext& parent);
 
 // The thread's current span, or an invalid context.
@@ -88,7 +88,7 @@ class Span {
     if (recording()) [[unlikely]]
       RecordAttribute(key, value);
   }
-  // `at`: for an event that is added later; InfinitePast: now.
+  // `at` is the time of the event, for an event that is added later; InfinitePast: now.
   void AddEvent(std::string_view name, AttributeList attributes = {},
                 SteadyTime at = SteadyTime::InfinitePast()) {
     if (recording()) [[unlikely]]
@@ -140,7 +140,7 @@ class Span {
     bool recording = false;
     TraceContext context;
 
-    State() {}  // std::optional needs it to be complete before the class is
+    State() {}  // std::optional needs a complete State before Span is complete
   };
 
   void Start(std::string_view name, const TraceContext& parent, AttributeList attributes,
@@ -154,8 +154,8 @@ class Span {
   std::optional<State> state_;
 };
 
-// Makes a span, or the context of a span elsewhere, the thread's current one while the scope lives. Scopes
-// nest. Destroy a scope on the thread that made it, and before its span or context.
+// While a Scope lives, its span is the thread's current span. A context stands for the span of another thread
+// or process. Scopes nest. Destroy a scope on the thread that made it, and before its span or context.
 class Scope {
  public:
   explicit Scope(Span& span) {
@@ -217,7 +217,7 @@ Span* CurrentSpan();
 // The trace id of the current span; "" outside every scope.
 std::string CurrentTraceId();
 
-// These apply to the current span, if there is one.
+// These functions apply to the current span, if there is one.
 void SetAttribute(const AttributeKey& key, const AttributeValue& value);
 void AddEvent(std::string_view name, AttributeList attributes = {});
 void SetError(const absl::Status& status);

@@ -25,8 +25,8 @@ struct TraceFileOptions {
 // Thread-safe. Spans that end after Close are not written.
 class TraceFile {
  public:
-  // Makes the file and installs the sink, in place of an earlier file. Returns the error of open() if that
-  // fails.
+  // Makes the file and installs its sink, which replaces the sink of an earlier TraceFile. Returns the error
+  // of open() if that fails.
   static absl::StatusOr<std::unique_ptr<TraceFile>> Open(const std::string& path,
                                                          const TraceFileOptions& options = {});
   // Closes the file; logs a failure.

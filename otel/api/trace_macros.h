@@ -1,5 +1,5 @@
-// Macros for scopes, each of which ends with its block. Scopes become spans if telemetry is on, and slices of
-// the trace file if one is written. Otherwise a macro costs a load and a branch, and evaluates no arguments.
+// Macros for scopes that end with their block. Scopes become spans if telemetry is on, and slices of the
+// trace file if one is written. Without a sink a macro costs a branch; only a scope evaluates its arguments.
 //
 //   SC_TRACE_SCOPE("Disk/Read");                        // child of the thread's current span
 //   SC_TRACE_SCOPE_OF(context, "Disk/Read");            // child of a RequestContext or TraceContext

@@ -42,7 +42,7 @@ struct SpanStart {
   std::span<const Attribute> attributes;
   std::span<const SpanLink> links;
   SpanTime time;        // the epoch: now
-  bool scoped = false;  // a ScopedSpan: on one thread, nested in its other scoped spans
+  bool scoped = false;  // a ScopedSpan: on one thread, nested in that thread's other scoped spans
 };
 
 // A sink's record of one span from its start to its end. Used by one thread at a time; its destructor does
@@ -64,13 +64,13 @@ class TraceSink {
   virtual ~TraceSink() = default;
 
   // Starts a span; null if the sink does not record it. `context` is for the span's children and other
-  // processes: valid if it was reserved, otherwise the first sink sets it. Must not block.
+  // processes. If Reserve made `context`, it is valid; if not, the first sink sets it. Must not block.
   virtual std::unique_ptr<SpanRecord> Start(const SpanStart& start, TraceContext& context) = 0;
-  // The context for a span under this parent that is started later.
+  // The context for a span that is started later under this parent.
   virtual TraceContext Reserve(const TraceContext& parent) = 0;
 };
 
-// In the order in which the sinks see the start of a span. Telemetry assigns the ids if it is on. The
+// The sinks see the start of a span in this order. Telemetry assigns the ids if it is on. The
 // recorder gives ids only to spans that it keeps and that have none from another sink.
 enum class SinkKind : uint8_t { kTelemetry, kTraceFile, kRecorder };
 inline constexpr size_t kSinkKinds = 3;

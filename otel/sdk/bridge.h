@@ -32,8 +32,8 @@ struct SpanLimits {
   size_t max_attribute_bytes = 0;
 };
 
-// Callers must set the limits, sizes and times that are 0 here, except `timeout`; options.h has their
-// defaults.
+// Callers must set the limits, sizes and times that are 0 here, except `timeout`. ResolveOptions
+// (options.h) sets their defaults.
 struct BridgeOptions {
   ExporterKind exporter = ExporterKind::kOtlpGrpc;
   std::array<bool, kSignals> on_console{};  // signals that go to the console instead of `exporter`
@@ -95,11 +95,11 @@ class Bridge {
   // Does nothing if logs are off. Never blocks.
   virtual void EmitLog(const LogLine& line) = 0;
 
-  // Exports the queued items; false if that failed. May take longer than `timeout`: as long as the exporters'
+  // Exports the queued items; false if that failed. May take longer than `timeout`, up to the exporters'
   // timeouts.
   virtual bool Flush(std::chrono::milliseconds timeout) = 0;
 
-  // No export begins after `when`; items that are left then count as dropped.
+  // No export begins after `when`. The items that remain then count as dropped.
   virtual void GiveUpAt(std::chrono::steady_clock::time_point when) = 0;
   // Exports the rest and ends the threads. May take as long as a stuck export. Idempotent.
   virtual void Shutdown() = 0;

@@ -16,11 +16,11 @@
 
 namespace tensorcast::otel::sdk {
 
-// Thread-safe; adding to an existing cell takes no lock.
+// Thread-safe; adding to an existing cell takes no lock, except for the shared cell (kMaxCells).
 class CounterCells {
  public:
-  // Max cells. Further combinations of label values share one more cell, with "other" for all labels; adding
-  // to that cell takes a lock. With more series the SDK would report wrong totals.
+  // Max cells: with more series the SDK would report wrong totals. Further combinations of label values share
+  // one more cell, with "other" for all labels; adding to that cell takes a lock.
   static constexpr size_t kMaxCells = 1998;
 
   CounterCells();

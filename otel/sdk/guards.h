@@ -75,9 +75,9 @@ class Guard {
   // From now on no item is admitted.
   void End() { ended_ = true; }
   bool ended() const { return ended_; }
-  // Call this after End, once the queue is empty: counts items that threads added too late as dropped.
+  // Call this after End and the last export. Counts as dropped the items that were admitted and not exported.
   void DropRest() {
-    // Negative if a running export has already subtracted its items.
+    // `left` is negative if a running export has already subtracted its items.
     if (const int64_t left = counters_.pending.exchange(0); left > 0) {
       counters_.dropped_shutdown += static_cast<uint64_t>(left);
     }
@@ -125,7 +125,7 @@ class Guard {
     return result;
   }
 
-  // Counts items that did not pass Admit.
+  // Counts items as pending without a call of Admit.
   void CountIn(size_t count) { counters_.pending += static_cast<int64_t>(count); }
 
  private:

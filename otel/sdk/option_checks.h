@@ -21,11 +21,11 @@
 
 namespace tensorcast::otel::sdk {
 
-// `key` is the name of the option. In Fail, Ratio and Choice it may also name the variable that the value is
-// from.
+// `key` is the name of the option. In Fail, Ratio and Choice it may instead be the name of the environment
+// variable that gave the value.
 class OptionChecks {
  public:
-  // INVALID_ARGUMENT for the first value that is wrong; it names the key.
+  // INVALID_ARGUMENT for the first value that is wrong; the message names the key.
   const absl::Status& status() const { return status_; }
   void Fail(std::string_view key, std::string_view value, std::string_view wanted);
   // Reports that one of two files is given without the other: `given` is the key of `file`, `missing` the key

@@ -13,7 +13,7 @@ struct ResourceOptions {
   std::string nvml = "libnvidia-ml.so.1";  // loaded if possible; without it there are no GPU metrics
 };
 
-// The gauges report as long as the registrations live. A metric from a file that cannot be read is left out.
+// The gauges report while the registrations live. A metric from a file that cannot be read is left out.
 std::vector<GaugeRegistration> ObserveResources(const ResourceOptions& options = {});
 
 }  // namespace tensorcast::otel::sdk

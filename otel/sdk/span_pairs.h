@@ -1,6 +1,6 @@
-// The two sides of otel_benchmark: one SDK, used by its own calls or through otel/api. Separate from the
-// benchmark, because sources that include OpenTelemetry see the distribution's Abseil. Only the benchmark
-// uses it.
+// otel_benchmark compares two ways to use one SDK: by its own calls, and through otel/api. Only the
+// benchmark uses this code. It has a source of its own, because sources that include OpenTelemetry see the
+// distribution's Abseil.
 #pragma once
 
 #include <memory>

@@ -1,4 +1,4 @@
-// The telemetry of a process: on from InitTelemetry until the returned object is destroyed. For `main`
+// The telemetry of a process. It is on from InitTelemetry until the returned object is destroyed. For `main`
 // functions; one object at a time.
 //
 //   TC_ASSIGN_OR_RETURN(const auto telemetry, otel::InitTelemetry(config, "daemon"));
@@ -25,8 +25,8 @@ class Telemetry {
   virtual ~Telemetry() = default;
 
   virtual bool enabled() const { return false; }
-  // Exports the items that are queued now. False if that takes longer than `timeout`; the export then
-  // continues.
+  // Exports the items that are queued now. False if that fails or takes longer than `timeout`. After the
+  // timeout, the export continues.
   virtual bool Flush(absl::Duration /*timeout*/) { return true; }
   // Flushes within observability.otel.shutdown_timeout, then turns telemetry off, whatever the collector
   // does. An export that is stuck for longer stays on a thread that ends with the process. Idempotent.

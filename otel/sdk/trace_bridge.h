@@ -26,7 +26,7 @@ struct SpanPipeline {
 // The sink drives the SDK's sampler, recordables and processor directly. The SDK's tracer and span would
 // double the cost of a span of an RPC.
 //
-// The recorded data points into the sink: the sink must outlive its spans, including those in the processor's
+// Recorded spans refer to the sink, so the sink must outlive its spans, including those in the processor's
 // queue.
 std::unique_ptr<TraceSink> MakeTraceSink(SpanPipeline pipeline);
 

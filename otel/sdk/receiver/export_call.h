@@ -1,5 +1,5 @@
 // One OTLP export call at a gRPC server, for any of the three services. The method's name identifies the
-// service: the services' generated code is not linked, since the SDK's own OTLP messages are in the same
+// service. The services' generated code is not linked, because the SDK's own OTLP messages are in the same
 // process.
 #pragma once
 
@@ -18,7 +18,7 @@ namespace tensorcast::otel {
 // Owns itself: deletes itself when gRPC no longer uses it. Its functions run on gRPC's threads.
 class ExportCall : public grpc::ServerGenericBidiReactor {
  public:
-  // Starts to read the request. gRPC begins the read only after the CallFactory returned.
+  // Starts to read the request. gRPC begins the read only after ExportServer::CallFactory returned.
   explicit ExportCall(const grpc::GenericCallbackServerContext& context) : method_(context.method()) {
     StartRead(&request_);
   }
@@ -50,7 +50,7 @@ class ExportServer {
   // server.
   using CallFactory = std::function<ExportCall*(const grpc::GenericCallbackServerContext&)>;
 
-  // `listen`: host:port; port 0 picks one. UNAVAILABLE when it cannot listen.
+  // `listen`: host:port; port 0 picks a free port. UNAVAILABLE when the server cannot listen.
   static absl::StatusOr<std::unique_ptr<ExportServer>> Start(const std::string& listen,
                                                              CallFactory make_call);
   ~ExportServer();

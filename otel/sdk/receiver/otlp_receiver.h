@@ -13,7 +13,7 @@ namespace tensorcast::otel {
 
 class OtlpReceiver : public ReceivedTelemetry {
  public:
-  // Listens on a port of this host's loopback. UNAVAILABLE when it cannot.
+  // Listens on a port of this host's loopback. UNAVAILABLE if no port can be opened.
   static absl::StatusOr<std::unique_ptr<OtlpReceiver>> Start(Keep keep = Keep::kAll);
 
   const std::string& endpoint() const { return server_->endpoint(); }  // http://host:port

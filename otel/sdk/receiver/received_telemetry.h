@@ -40,7 +40,7 @@ struct ReceivedSpan {
   StringMap attributes;
   std::vector<ReceivedEvent> events;
   std::vector<ReceivedLink> links;
-  uint32_t dropped_attributes = 0;  // numbers of items that the span's limits cut
+  uint32_t dropped_attributes = 0;  // these three count items that the span's limits dropped
   uint32_t dropped_events = 0;
   uint32_t dropped_links = 0;
   bool error = false;
@@ -75,8 +75,8 @@ class ReceivedTelemetry {
   enum class Keep { kAll, kMetrics };
   explicit ReceivedTelemetry(Keep keep = Keep::kAll) : keep_(keep) {}
 
-  // Adds the content of `request`, the bytes of one export call to `method` (gRPC's name, in which the
-  // service gives the signal). False if the bytes are not such a message.
+  // Adds the content of `request`, the bytes of one export call to `method` (gRPC's name). The service
+  // in this name identifies the signal. False if the bytes are not such a message.
   bool Take(std::string_view method, const std::string& request) ABSL_LOCKS_EXCLUDED(mutex_);
 
   std::vector<ReceivedSpan> spans() const ABSL_LOCKS_EXCLUDED(mutex_);
