@@ -26,7 +26,7 @@ class Call {
  public:
   struct State;
 
-  // Receives progress and news from the operation while it runs. Thread-safe.
+  // Receives progress and news (the items of a watch or a list) from a running operation. Thread-safe.
   class Listener {
    public:
     explicit Listener(State* state) : state_(state) {}

@@ -1,4 +1,4 @@
-// A connection to a store daemon, and the templates that start a call on the connection and convert the
+// The connections to a store daemon, and the templates that start a call on a connection and convert the
 // call's result. All methods of Python's native Client use these templates.
 //
 // Threading: Connection is thread-safe. Start is called with the GIL. Made is called on a call's thread.
@@ -33,7 +33,7 @@ struct CallOptions {
 };
 
 // The connections to one daemon. The CUDA runtime and the connections for administration, versions and live
-// replicas are made at their first use. The CUDA runtime takes time, and memory of each GPU.
+// replicas are made at their first use, because making the CUDA runtime takes time and memory of each GPU.
 class Connection {
  public:
   static absl::StatusOr<std::unique_ptr<Connection>> Open(client::ClientOptions options);
@@ -66,7 +66,7 @@ struct Client {
   ProcessMark process;
 };
 
-// A Maker that calls `convert(value)` with the GIL, when Python asks for the result.
+// A Maker that calls `convert` with the value of `result`, with the GIL, when Python asks for the result.
 template <class T, class Convert>
 absl::StatusOr<Maker> Made(absl::StatusOr<T> result, Convert convert) {
   if (!result.ok()) return result.status();

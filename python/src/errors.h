@@ -1,6 +1,6 @@
 // Raises statuses as the exceptions of tensorcast/errors.py, and guards objects against use after a fork. A
-// forked child has no copies of our threads, and must not use our connections. The child can only read memory
-// that was mapped before the fork.
+// forked child has no copies of our threads, and must not use our connections. The child can still read
+// memory that was mapped before the fork.
 #pragma once
 
 #include <nanobind/nanobind.h>

@@ -15,8 +15,8 @@ struct PutTensors {
 };
 
 // `tensors` has a tuple (name, dtype or None, shape or None, array) for each tensor; None stands for the
-// dtype or shape of the array. Called with the GIL. Raises an error with the tensor's name if the object is
-// not an array, or the array has gaps.
+// dtype or shape of the array. Called with the GIL. Raises an error with the tensor's name if `array` is
+// not an array or has gaps.
 PutTensors BorrowTensors(const nanobind::list& tensors);
 
 }  // namespace tensorcast::python

@@ -14,8 +14,8 @@
 
 namespace tensorcast::python {
 
-// Makes Python's Replica. The Replica keeps `lifetime`, which owns the device runtime that opened it, until
-// the Replica is destroyed.
+// Makes Python's Replica. The Replica keeps `lifetime`, which owns the device runtime that opened `replica`,
+// until the Replica is destroyed.
 nanobind::object MakeReplica(std::unique_ptr<client::Replica> replica, std::shared_ptr<void> lifetime);
 
 // The replica of an object that MakeReplica made. The pointer keeps the replica alive. Raises TypeError for

@@ -22,8 +22,8 @@ class WithoutGil {
   PyThreadState* const thread_;
 };
 
-// Called with the GIL, in the thread that runs the exit. From now on no other thread takes the GIL back.
-// Waits until the threads that are taking the GIL back at this moment have it.
+// Called with the GIL, in the thread that runs the exit. Waits for the threads that are already taking the
+// GIL back in ~WithoutGil. After BlockGilReturns, no other thread takes the GIL back there.
 void BlockGilReturns();
 
 }  // namespace tensorcast::python

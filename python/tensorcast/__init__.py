@@ -6,8 +6,8 @@
         with store.get("llama/prod") as weights:
             embedding = weights["model.embed_tokens.weight"].numpy()
 
-get() maps memory of the host's store daemon and copies nothing. Every array made from the weights keeps their lease. Class
-Store has the calls, class Weights is the result of get(), and module errors has the exceptions.
+get() maps memory of the host's store daemon and copies nothing. Every array made from the weights keeps the lease of
+the weights. Class Store has the calls, class Weights is the result of get(), and module errors has the exceptions.
 """
 
 import importlib

@@ -236,7 +236,7 @@ class Administration:
     ls, ls_async = calls.forms(_ls)
 
     def _replicas(self, artifact: str = "", *, timeout: float | None = None) -> calls.Steps[Listing[Replica]]:
-        """Lists the replicas on the daemon's node: of one artifact (a key or an artifact id), or of all."""
+        """Lists the replicas of one artifact (a key or an artifact id), or of all artifacts, on the daemon's node."""
         options = self.options(timeout)
         artifact_id = (yield from self._id_of(artifact, options)) if arguments.text("artifact", artifact) else ""
         return Listing(map(_replica, (yield self.native.list_replicas(artifact_id, options=options))))
@@ -247,9 +247,10 @@ class Administration:
         """Deletes an artifact on all nodes.
 
         artifact: a key, which is deleted too, or an artifact id.
-        force: also delete other keys that are bound to the artifact, and the earlier versions that other keys keep of it.
+        force: also delete the other keys that are bound to the artifact. If `artifact` is a key, delete the artifact even
+            if keys keep it as an earlier version; an artifact id needs no `force` for this.
 
-        Without `force`, raises FailedPreconditionError if such keys exist, and deletes nothing.
+        Without `force`, raises FailedPreconditionError and deletes nothing if such a key exists.
         """
         options = self.options(timeout)
         artifact_id = yield from self._id_of(artifact, options)
@@ -350,7 +351,7 @@ class Administration:
     replicate, replicate_async = calls.forms(_replicate)
 
     def _replication_tasks(self, artifact: str = "", *, timeout: float | None = None) -> calls.Steps[Listing[ReplicationTask]]:
-        """Lists the tasks of `replicate` and their progress: of one artifact (a key or an artifact id), or of all."""
+        """Lists the tasks of `replicate` for one artifact (a key or an artifact id) or for all, with their progress."""
         options = self.options(timeout)
         artifact_id = (yield from self._id_of(artifact, options)) if arguments.text("artifact", artifact) else ""
         return Listing(map(_task, (yield self.native.list_replication_tasks(artifact_id, options=options))))
@@ -362,7 +363,7 @@ class Administration:
     ) -> calls.Steps[Listing[ReplicationTask]]:
         """Cancels unfinished tasks of `replicate`, also those for the artifact's files, and returns the cancelled ones.
 
-        to, device: as in `replicate`. None: every unfinished task of the artifact.
+        to, device: as in `replicate`. If `to` is None, every unfinished task of the artifact.
         """
         options = self.options(timeout)
         targets = [] if to is None else _targets(to, device)
@@ -394,7 +395,7 @@ class Administration:
     add_followers, add_followers_async = calls.forms(_add_followers)
 
     def _followers(self, key: str = "", *, timeout: float | None = None) -> calls.Steps[Listing[Follower]]:
-        """Lists the followers of a key (of all keys without one), with the revision that each has."""
+        """Lists the followers of a key, or of all keys if `key` is empty, with the revision that each follower has."""
         answer = yield self.native.list_followers(arguments.text("key", key), options=self.options(timeout))
         return Listing(map(_follower, answer["followers"]))
 
@@ -405,7 +406,7 @@ class Administration:
     ) -> calls.Steps[Listing[Follower]]:
         """Removes followers of a key, and returns the removed ones. Their replicas stay.
 
-        to, device: as in `replicate`. None: every follower of the key.
+        to, device: as in `replicate`. If `to` is None, every follower of the key.
         """
         targets = [] if to is None else _targets(to, device)
         if to is not None and not targets:

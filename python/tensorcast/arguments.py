@@ -86,7 +86,7 @@ def pattern_of(name: str) -> str:
 
 
 def daemon(value: str | os.PathLike[str] | None) -> str:
-    """The address or path of a daemon as the native module takes it. Empty for None: the native module then finds one."""
+    """The address or path of a daemon for the native module. For None, an empty text: the native module finds a daemon."""
     named = text("daemon", os.fspath(value) if isinstance(value, os.PathLike) else "" if value is None else value)
     return f"./{named}" if isinstance(value, os.PathLike) and not named.startswith(("/", "~/")) else named
 

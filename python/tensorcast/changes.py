@@ -7,7 +7,7 @@
             engine.patch(name, indices.torch(), values.torch())
 
 A difference of the store tells *which* elements changed. Their values always come from the target, which the daemon has
-verified. So an interrupted write may be repeated: the tensors then hold the target.
+verified. So an interrupted write may be repeated; after the repetition the tensors hold the target.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ class Memory:
         self.addresses: list[tuple[str, int, int]] = []  # the name, the address, and the number of bytes
 
     def add(self, place: int, array: _native.Array, tensor: Any) -> None:
-        """Adds the tensor. Raises if it cannot hold the array's bytes in their order."""
+        """Adds the tensor. Raises if the tensor cannot hold the array's bytes in their order."""
         flat, address = _flat(array, tensor)
         if array.nbytes and flat is tensor:
             self.on_gpus.append((place, array, tensor.detach()))
@@ -153,8 +153,8 @@ def memory_of(weights: Weights, into: Mapping[str, Any]) -> Memory:
 
 
 def find(store: Store, weights: Weights, bases: Iterable[str], options: _native.CallOptions) -> calls.Steps[list[_native.Changes]]:
-    """Finds the elements to write into memory that holds a mixture of the versions `bases`. No bases: all of the
-    weights.
+    """Finds the elements to write into memory that holds a mixture of the versions `bases`. Without bases, finds
+    all elements of the weights.
     """
     found: list[_native.Changes] = []
     for base in list(bases) or [""]:
@@ -171,7 +171,7 @@ def source_of(found: Iterable[_native.Changes]) -> str:
 
 
 def write(weights: Weights, memory: Memory, found: Sequence[_native.Changes], options: _native.CallOptions) -> calls.Steps[Written]:
-    """Writes the changes of find() into the memory. It then holds the weights."""
+    """Writes the changes of find() into the memory, which holds the weights after the write."""
     begun = time.perf_counter()
     elements = whole_bytes = 0
     for one in found:
@@ -201,7 +201,7 @@ def held(version: Any) -> list[str]:
 def _flat(array: _native.Array, tensor: Any) -> tuple[Any, int]:
     """The bytes of a tensor as a one-dimensional array that shares its memory, and their address.
 
-    Of a tensor on a GPU: the tensor itself.
+    For a tensor on a GPU, returns the tensor itself and its address.
     """
     numpy, torch = sys.modules.get("numpy"), sys.modules.get("torch")
     if torch is not None and isinstance(tensor, torch.Tensor):

@@ -30,7 +30,7 @@ os.register_at_fork(after_in_child=_after_fork)
 
 
 def connect(daemon: str | None = None, **certificates: Any) -> tensorcast.Store:
-    """Returns the connection to a daemon; None: to the one that `tensorcast.connect()` finds."""
+    """Returns the connection to a daemon. For None, to the daemon that `tensorcast.connect()` finds."""
     address = _native.find_daemon(arguments.daemon(daemon))
     known_by = os.getpid(), address, frozenset(certificates.items())
     with _lock:

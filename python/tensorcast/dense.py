@@ -1,4 +1,4 @@
-"""Finds the torch tensors that have memory, and those that share it.
+"""Finds the torch tensors that have memory, and the tensors that share memory.
 
 Many torch tensors are wrappers without memory: DTensor, FakeTensor, the tensors inside torch.func and torch.compile. Their
 data_ptr() returns 0 or raises an error.
@@ -85,7 +85,7 @@ def _storage(tensor: Any) -> Any:
 
 
 def _is_a(tensor: Any, module: str, name: str) -> bool:
-    """isinstance() for a class that may not be imported: then no tensor has the class."""
+    """isinstance() for a class of a module that may not be imported. If it is not, no tensor has the class."""
     kind = getattr(sys.modules.get(module), name, None)
     return kind is not None and isinstance(tensor, kind)
 

@@ -73,7 +73,7 @@ class UnauthenticatedError(PermissionDeniedError):
 
 
 class ResourceExhaustedError(Error, MemoryError):
-    """All replicas of a pool are in use, or a limit of this process is reached."""
+    """A pool has too little space (for example, all its replicas are in use), or a limit is reached."""
 
     code = "RESOURCE_EXHAUSTED"
 
@@ -115,13 +115,13 @@ class DataLossError(Error, OSError):
 
 
 class ForkedError(Error, RuntimeError):
-    """This process was forked from a connected one. The message says what works in it."""
+    """This process was forked from a connected process. The message says what works in this process."""
 
     code = "FORKED"
 
 
 class ClosedError(Error, ValueError):
-    """The store or the weights are closed."""
+    """The store, weights, files or group is closed."""
 
     code = "CLOSED"
 

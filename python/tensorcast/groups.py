@@ -5,8 +5,8 @@
             version = group.agree(prepare)      # prepare(version) brings version.artifact_id to this node
             engine.switch_to(version.artifact_id)
 
-The global store announces a version after all members have prepared it, and never an older one afterwards. Members do not
-communicate with each other, and need no torch process group.
+The global store announces a version after all members have prepared it. Each announced version is newer than the previous
+one. Members do not communicate with each other, and need no torch process group.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ class Group(calls.Closing):
     key: all members follow the same key.
     name: the group's name. The key and the name together identify the group.
     size: the number of members. All members pass the same size and the same on_lost.
-    member: this member's name, unique in the group. A new process with the name of an earlier member replaces it. None: a
-        generated name that no other process has.
+    member: this member's name, unique in the group. A new process with the name of an earlier member replaces that
+        member. None: a generated name that no other process has.
     on_lost: what happens when a member is lost. "wait": the store announces nothing until that member, or a process that
         replaces it, has prepared the version. "fail": the group ends, and the calls of all members raise AbortedError.
         "drop": the other members continue without it.
@@ -106,16 +106,16 @@ class Group(calls.Closing):
             pass  # the global store is away or this store is closed: the member is lost after lost_after
 
     def _next(self, *, after: tuple[int, str] | None = None, timeout: float | None = None) -> calls.Steps[GroupVersion]:
-        """Waits for a version that the group prepares, and returns it. The member prepares the version and then calls
-        prepared().
+        """Waits for a version that the group prepares, and returns it. The member must prepare the version and
+        call prepared().
 
         Returns the same version until prepared() is called for it, or until the group prepares a newer one. A process that
         joins after an announcement first gets the announced version.
 
-        after: a version that this member cannot prepare, because it was deleted. next() then waits for another version.
+        after: a version that this member cannot prepare, because it was deleted; next() waits for another version.
 
-        Raises DeadlineExceededError, which names the members that the group waits for, and AbortedError if the group has
-        ended.
+        Raises DeadlineExceededError after the timeout; the message names the members that the group waits for. Raises
+        AbortedError if the group has ended.
         """
         until = _until(timeout)
         with self._in_call():
@@ -132,9 +132,10 @@ class Group(calls.Closing):
         """Reports that this member has prepared a version, waits until the store announces a version, and returns the
         announced version.
 
-        version: its revision and its artifact id, as next() returned it.
+        version: the revision and the artifact id, as next() returned them.
 
-        Returns None if the group now prepares another version instead: call next() again. Raises the same errors as next().
+        Returns None if the group now prepares another version. After None, call next() again. Raises the same errors as
+        next().
         """
         revision, artifact_id = version
         prepared = GroupVersion(int(revision), arguments.text("artifact id", artifact_id))

@@ -41,9 +41,9 @@ class Version:
 
     @property
     def weights(self) -> Weights:
-        """The tensors of this version, with its lease. With prepare=False available only after prepare() or apply().
+        """The tensors of this version, with its lease. With prepare=False, available only after prepare() or apply().
 
-        In a follow with live weights: those weights, which hold this version after commit().
+        In a follow with live weights, returns those weights, which hold this version after commit().
         """
         if self._follow.live is not None:
             return self._follow.live
@@ -52,7 +52,7 @@ class Version:
         return self._weights
 
     def _prepare(self, *, timeout: float | None = None) -> calls.Steps[Weights]:
-        """Brings this version to the node, and takes a lease on it. Returns at once if the version is prepared."""
+        """Brings this version to the node, and takes a lease on it. Returns at once if the version is already prepared."""
         if self._follow.live is not None:
             if self._follow.live.artifact_id != self.artifact_id:
                 yield from self._follow.live._prepare(self.artifact_id, timeout=timeout)
@@ -76,8 +76,8 @@ class Version:
 
         into: a contiguous tensor for each name, with the same dtype and shape.
         from_: the version that the tensors hold (an artifact id, or a value with an artifact_id), if this follow did not
-            write them. None: the version that earlier apply() calls of this follow wrote; tensors that they did not write
-            are written whole.
+            write them. None: the version that earlier apply() calls of this follow wrote; tensors that these calls did not
+            write are written whole.
 
         If the store has the differences, only the changed elements are written. The values come from the verified bytes of
         this version. After an error, repeat the call, or call apply() of a later version, to finish the update.
@@ -103,7 +103,7 @@ class Version:
         """Declares that the program now uses this version, and ends the lease of the previous version. Returns the pause in
         seconds.
 
-        In a follow with live weights, changes them to this version, like Weights.commit() with this timeout.
+        In a follow with live weights, changes these weights to this version, like Weights.commit() with this timeout.
         """
         begun = time.perf_counter()
         live = self._follow.live
@@ -126,12 +126,12 @@ class Version:
 
 
 class Follow(calls.Closing):
-    """The result of Store.follow(): an iterator over the versions of a key. It gives the newest one when it is ready on
-    this node.
+    """The result of Store.follow(): an iterator over the versions of a key. It gives the newest version when that
+    version is ready on this node.
 
     Iterate with `for` in a thread or with `async for` in a coroutine. Revisions only grow, and versions that are no longer
     the newest are left out. A follow of a group gives the versions that all members have prepared. The lease of a version
-    that was not committed ends when the iterator gives the next one. Only one thread or task at a time may use it.
+    that was not committed ends when the iterator gives the next one. Only one thread or task at a time may iterate.
     """
 
     def __init__(self, store: Store, source: Watch | Group, key: str, prepare: bool, get: Mapping[str, Any],

@@ -17,7 +17,7 @@ _Place = tuple[str, torch.nn.Module, str, torch.Tensor]
 def fill_module(
     module: torch.nn.Module, tensors: Mapping[str, torch.Tensor], metadata: Mapping[str, str], *, strict: bool, assign: bool
 ) -> tuple[list[str], list[str]]:
-    """tensorcast.torch.load_model for given tensors. An exception leaves the module unchanged."""
+    """Does what tensorcast.torch.load_model does, for given tensors. An exception leaves the module unchanged."""
     wanted: dict[str, torch.Tensor] = module_of(module).state_dict(keep_vars=True)
     given = dict(tensors)
     for name, kept in metadata.items():

@@ -119,8 +119,8 @@ class Store(Administration, calls.Closing):
     """A connection to a store daemon, made by connect().
 
     Thread-safe: any number of threads, and asyncio, may share one store. Each call has a `timeout` in seconds (None: no
-    timeout) and releases the GIL while it waits. Ctrl-C cancels the call. Each call also has a form for asyncio, with
-    `_async` after its name. Cancelling the task cancels the call.
+    timeout) and releases the GIL while it waits. Ctrl-C cancels the call. Each call except watch() and follow() also
+    has a form for asyncio, with `_async` after its name. Cancelling the task cancels the call.
 
     `key in store` tells whether a key is bound. A store can be pickled: the process that unpickles it makes a connection of
     its own. A forked process has no connection: its calls raise ForkedError with a message that says what works there.
@@ -187,14 +187,15 @@ class Store(Administration, calls.Closing):
         lane: force "local", "ucx", "ucx-rma", "tcp" or "disk".
         wait_for_space: while all replicas of the pool are in use, wait for space until the timeout. With advance, also wait
             for the readers of the earlier version.
-        confirmed: raise UnavailableError if the global store does not answer. False: in that case use the binding of the
-            key that the daemon remembers.
+        confirmed: raise UnavailableError if the global store does not answer. False: if the global store does not
+            answer, use the binding of the key that the daemon remembers.
         pin: keep the replica on this node until unpin(), even while no client has a lease on it.
         advance: overwrite the replica of an earlier version on the same device with this version. So the node holds one
             image instead of two, and the earlier replica is gone. The daemon chooses the replica from which the store's
-            differences lead to this version; without differences, the least recently used idle replica on that device with
-            the same tensors, under any key. Raises FailedPreconditionError with the reason if the chosen replica is in use
-            (also by this process), is pinned, or is a last copy. Cannot be combined with tensors, lane or "disk".
+            differences lead to this version. Without such differences, it chooses the least recently used idle replica on
+            that device with the same tensors, under any key. Raises FailedPreconditionError with the reason if the chosen
+            replica is in use (also by this process), is pinned, or is a last copy. Cannot be combined with tensors, lane or
+            "disk".
         into: also copy the tensors into these tensors of the program, by name: contiguous numpy arrays, or torch tensors in
             host memory or on a GPU, with the same dtypes and shapes. Weights.written describes the write. This thread
             enqueues writes to a GPU on torch's current stream, and the timeout does not end them. get_async enqueues them in
@@ -202,8 +203,8 @@ class Store(Administration, calls.Closing):
         from_: the version that the tensors of `into` hold: an artifact id, a value with an artifact_id, or a list of these
             if the tensors may hold a mixture. If the store has the differences from these versions, only changed elements
             are written. None: all elements are written.
-        live: the weights can change to a later version at the same addresses: when all processes that hold them call
-            Weights.commit(), or Version.commit() of a follow. Requires all tensors, in host memory or on a GPU.
+        live: the weights can change to a later version at the same addresses. They change when all processes that hold them
+            call Weights.commit(), or Version.commit() of a follow. Requires all tensors, in host memory or on a GPU.
         progress: show a bar on the terminal or in the notebook while a long transfer runs.
 
         Raises NotFoundError if no node has the artifact, and ResourceExhaustedError if the pool has no room. Raises
@@ -266,7 +267,9 @@ class Store(Administration, calls.Closing):
     prefetch, prefetch_async = calls.forms(_prefetch)
 
     def _files(self, key: str, *, confirmed: bool = False, timeout: float | None = None) -> calls.Steps[Files]:
-        """Brings the files that a key binds with its tensors (config.json, tokenizer) to this host: a mapping of paths to bytes.
+        """Brings the files that a key binds with its tensors (config.json, tokenizer) to this host.
+
+        Returns a mapping of paths to bytes.
 
         confirmed: as in get.
 
@@ -347,20 +350,20 @@ class Store(Administration, calls.Closing):
             They are copied once, and the store keeps no reference to them. Do not write to them before put returns.
         metadata: texts by name, to store with arrays. Files have their own metadata.
         device: where the replica is made: "cpu", or "gpu:N" as in get.
-        expected_revision: bind the key only if it has this revision (compare-and-swap), or with 0 only if it does not
-            exist. Otherwise raise FailedPreconditionError.
-        keep: number of versions that the key keeps from now on, with the new one. Versions before these are deleted when
-            room is needed and they have no lease. None: the number of an earlier put, else the one of the global store's
+        expected_revision: bind the key only if it has this revision (compare-and-swap), or with 0 only if the key does
+            not exist. If the key has another revision, put raises FailedPreconditionError.
+        keep: number of versions that the key keeps from now on, with the new one. Older versions are deleted when room is
+            needed and they have no lease. None: the number of an earlier put, else the number in the global store's
             configuration.
         durable: write the packed model to disk before put returns. The file stays until `rm` or `gc`.
-        archive: one of the daemon's archives, "s3://bucket/prefix": also write the packed model there before put returns.
-            Nodes that list the place in daemon.origins or daemon.archives can read it. The object stays until `gc`.
+        archive: also write the packed model to this archive of the daemon, "s3://bucket/prefix", before put returns. Nodes
+            that list the archive in daemon.origins or daemon.archives can read the object. The object stays until `gc`.
         wait_for_space: as in get.
         verify: read the files twice, and raise AbortedError if another process wrote to them meanwhile.
         pin: as in get.
         files: True: bind the other files of a source folder (config.json, tokenizer) with the tensors, for files(). A later
-            put of tensors with the same names, dtypes and shapes keeps them. With arrays and a key: a folder, a file or a
-            list of these. Such files are bound after the tensors, under a further revision of the key.
+            put of tensors with the same names, dtypes and shapes keeps these files. With arrays and a key, pass a folder, a
+            file or a list of these. Such files are bound after the tensors, under a further revision of the key.
         base: also publish the difference from an earlier version, so that a node with that version transfers only the
             changes: "auto" (the version that the key names now), a key, an artifact id, or "none". Put.difference describes
             the result. If no difference can be made, Put.no_difference says why; the model itself is stored anyway. None:

@@ -98,7 +98,7 @@ def update_module(
     timeout: float | None = None,
     store: tensorcast.Store | None = None,
 ) -> Written:
-    """Updates a module's own tensors in place from one version to another. Describes the write in the result.
+    """Updates a module's own tensors in place from one version to another. The result describes the write.
 
     key: the key or artifact id of the version to write.
     from_: the version that the module holds: an artifact id, or a value with an artifact_id (Written, Put, Version,
@@ -119,8 +119,8 @@ def update_module(
 def parameters_on_meta() -> Iterator[None]:
     """Within this context, puts the parameters of modules that this thread makes on the meta device, without memory.
 
-    load_model then fills them. Buffers are computed as usual, because many are in no checkpoint (positions, rotary
-    frequencies). Needs PyTorch 2.0 or later.
+    After that, load_model fills the parameters. Buffers are computed as usual, because many are in no checkpoint
+    (positions, rotary frequencies). Needs PyTorch 2.0 or later.
     """
     thread = threading.get_ident()
     moved: dict[int, tuple[weakref.ref[torch.nn.Parameter], torch.nn.Parameter]] = {}

@@ -7,10 +7,10 @@
     @tracing.traced
     async def serve(): ...
 
-If the program uses OpenTelemetry itself (the `opentelemetry` package with a provider), these are spans of that provider.
-The store's calls are then children of its current span. Otherwise they are TensorCast's own spans. These are exported after
-`start()`. Before `start()` they are only ids, for logs and for the daemons' traces. A span that the program opens is
-sampled at every sampling ratio.
+If the program uses OpenTelemetry itself (the `opentelemetry` package with a provider), the spans of this module are spans
+of that provider, and the store's calls are children of the provider's current span. Without a provider, the spans of this
+module are TensorCast's own. Own spans are exported after `start()`; before `start()` they are only ids, for logs and for
+the daemons' traces. A span that the program opens is sampled at every sampling ratio.
 
 Spans belong to a context (PEP 567), so each thread and each asyncio task has its own current span. Spans and calls raise no
 errors of telemetry, and do not wait for an exporter.
@@ -197,7 +197,7 @@ def current_span_id() -> str | None:
 
 
 def enabled() -> bool:
-    """Whether spans are recorded: by the program's own provider, or after `start()`."""
+    """True if spans are recorded, by the program's own provider or by TensorCast after `start()`."""
     joined = _joined_span()
     return (joined is not None and joined.is_recording()) or _native.is_tracing()
 
@@ -232,8 +232,8 @@ def start(
 ) -> Telemetry:
     """Exports the spans and metrics of this process, the store's client included, until `stop()`.
 
-    endpoint, service_name: empty: the environment (OTEL_EXPORTER_OTLP_ENDPOINT, OTEL_SERVICE_NAME, ...), else the default of
-        the OpenTelemetry SDK.
+    endpoint, service_name: if empty, the value comes from the environment (OTEL_EXPORTER_OTLP_ENDPOINT, OTEL_SERVICE_NAME,
+        ...) or is the default of the OpenTelemetry SDK.
     exporter: "otlp_grpc", "otlp_http", "console" or "none". Empty: the environment, else "otlp_http" if the endpoint's port is
         4318, else "otlp_grpc".
     headers: headers of the export requests, by name.

@@ -103,7 +103,7 @@ def _targets(module: torch.nn.Module, weights: Weights, strict: bool) -> list[_T
 
 
 def _checked(called: str, name: str, tensor: torch.Tensor, array: _native.Array) -> torch.Tensor:
-    """The tensor, if its memory holds the parameter's elements. Otherwise raises RuntimeError."""
+    """Returns the tensor if its memory holds the parameter's elements, and raises RuntimeError if not."""
     if not isinstance(tensor, torch.Tensor):
         _refuse(called, name, "is an extra state of its module and not a tensor", "load it with load_model")
     if torch.nn.parameter.is_lazy(tensor) or tensor.device.type == "meta":

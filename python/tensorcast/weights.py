@@ -31,7 +31,7 @@ class Weights(Mapping[str, _native.Array], calls.Closing):
 
     Thread-safe. In a forked child the arrays stay readable, and keep the memory while the child lives. Weights can be
     pickled for a spawned process. The pickle holds only the artifact id and the names. The process that unpickles it gets
-    the same tensors from the daemon, with another lease. Keep these weights open until then.
+    the same tensors from the daemon, with another lease. Keep these weights open until that process has its lease.
     """
 
     def __init__(self, replica: _native.Replica, store: Store) -> None:
@@ -85,16 +85,18 @@ class Weights(Mapping[str, _native.Array], calls.Closing):
         """Changes the tensors to another version at the same addresses. Returns the pause in seconds.
 
         Waits until every process that holds these weights is in commit() to the same version, or has ended. No program may
-        read the tensors during commit(). Weights on a GPU: wait for the kernels and copies that use them before commit(), for
-        example with torch.cuda.synchronize(). Afterwards existing arrays show the new version, and artifact_id names it.
-        Pages of host memory that the program wrote to through a torch tensor are private copies, and do not change.
+        read the tensors during commit(). If the weights are on a GPU, wait for the kernels and copies that use them before
+        commit(), for example with torch.cuda.synchronize(). Afterwards existing arrays show the new version, and
+        artifact_id names it. Pages of host memory that the program wrote to through a torch tensor are private copies, and
+        do not change.
 
         version: as in prepare(). A version that is not prepared is prepared first.
         timeout: seconds to wait for the other processes.
 
-        Raises DeadlineExceededError with the processes that did not commit; nothing was written then. Raises InternalError
-        if the GPU failed while it wrote: the bytes may be a mixture of both versions, so get the weights again. After another
-        error, commit() may be called again. If `lost` is also true, the bytes may be such a mixture, too.
+        Raises DeadlineExceededError with the processes that did not commit; in this case nothing was written. Raises
+        InternalError if the GPU failed while it wrote: the bytes may be a mixture of both versions, so get the weights
+        again. After any other error, commit() may be called again. If `lost` is true after such an error, the bytes may
+        also be a mixture.
         """
         begun = time.perf_counter()
         replica, store, hold = self._opened_live("commit to a version")
@@ -153,8 +155,9 @@ class Weights(Mapping[str, _native.Array], calls.Closing):
     def torch(self) -> dict[str, Any]:
         """All tensors as torch.Tensor.
 
-        torch has no read-only tensors. A write gives this process a private page: all arrays of these weights see it, and
-        no other process does. If the weights are not `writable` the tensors are copies, and a RuntimeWarning says so.
+        torch has no read-only tensors. A write in host memory gives this process a private page: all arrays of these
+        weights see the write, and no other process does. If weights in host memory are not `writable`, the tensors are
+        copies, and a RuntimeWarning says so. All processes share tensors on a GPU: do not write to them.
         """
         if self.device == "cpu" and not self.writable:
             warnings.warn("torch tensors are copies of these weights: too few reserved huge pages (vm.nr_hugepages) are "
@@ -214,11 +217,11 @@ class Weights(Mapping[str, _native.Array], calls.Closing):
 
     @property
     def writable(self) -> bool:
-        """Whether torch tensors use the store's memory itself, copy-on-write. If not, they are copies.
+        """True if torch tensors in host memory are the store's memory itself, copy-on-write. If False, they are copies.
 
-        False on a GPU. Also False if the daemon's pool uses reserved huge pages (vm.nr_hugepages) and too few are free: a
-        get reserves pages for private writes, because a write without a free huge page ends the process. A forked child has
-        no reservation, so a write there may end the child.
+        False on a GPU, where torch tensors are the store's memory but are shared. Also False if the daemon's pool uses
+        reserved huge pages (vm.nr_hugepages) and too few are free: a get reserves pages for private writes, because a write
+        without a free huge page ends the process. A forked child has no reservation, so a write there may end the child.
         """
         return self._open().writable
 
