@@ -1,9 +1,9 @@
 // Decides in which order an overloaded server runs its calls, and which calls it refuses.
 //
-// A task waits in the line of its class. Lines are served in the order of the classes. Every kTurnOfOthers-th
-// task is the oldest of all lines, so that no class starves. A line refuses further tasks if it is full, or
-// if its first task has waited too long. The error is UNAVAILABLE with RetryAfter (retry_after.h). Each
-// refused caller gets a later time to return than the previous refused caller. Thread-safe.
+// The task of a call waits in the line of the call's class. Lines are served in the order of the classes, but
+// every kTurnOfOthers-th task is the oldest of all lines, so that no class starves. A line refuses further
+// tasks if it is full, or if its first task has waited too long. The error is UNAVAILABLE with RetryAfter
+// (retry_after.h): a line gives each refused caller a later time than the last, up to max_delay. Thread-safe.
 #pragma once
 
 #include <array>

@@ -40,11 +40,11 @@ struct CallOptions {
   EpochFence* fence = nullptr;  // checks the epoch of answers; must outlive the call
 };
 
-// One attempt of work that is repeated while it is UNAVAILABLE.
+// One attempt of work that is repeated while it returns UNAVAILABLE.
 struct Attempt {
   int number = 1;
   absl::Status previous;  // the error of the previous attempt
-  bool final = false;     // set to forbid the next attempt
+  bool final = false;     // the work sets it to forbid another attempt
 };
 
 // Records on `span` that this attempt is not the first, and why.
@@ -63,7 +63,7 @@ class ClientCall {
   grpc::ClientContext* get() { return &call_; }
   // Tells the server the number of messages in this client's stream.
   void AnnounceMessages(size_t count);
-  // Whether the server's responses may be used. FAILED_PRECONDITION if the server has another protocol
+  // OK if the server's responses may be used. FAILED_PRECONDITION if the server has another protocol
   // version, UNAVAILABLE if the fence refuses its epoch. REQUIRES: the first response was read.
   absl::Status CheckServer() const;
   // The result of an ended call: the call's error, or the error of CheckServer. If this process did not

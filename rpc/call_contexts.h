@@ -53,7 +53,7 @@ class CallContexts {
   struct Entry {
     RequestContext context;
     Caller caller;         // for servers that check their callers (access.h); else empty
-    absl::Status refused;  // why the call may not be made; OK: it may
+    absl::Status refused;  // why the call is refused; OK: it is allowed
   };
   void File(const void* call, Entry entry);
   std::optional<Entry> Find(const void* call) const;

@@ -59,7 +59,7 @@ class CallObserver {
     if (call_.has_value() && call_->span.recording()) [[unlikely]]
       SetIds(request);
   }
-  // `code`: a gRPC status code. Only the first call counts.
+  // `code`: a gRPC status code. Only the first End counts.
   void End(int code, const std::string& message) {
     if (call_.has_value()) [[unlikely]]
       Finish(code, message);
@@ -86,7 +86,7 @@ class CallObserver {
 // and device. Finds the ids by the names of the fields. Leaves out empty fields. Thread-safe.
 void SetRequestAttributes(const google::protobuf::Message& request, otel::Span& span);
 
-// Whether the code means that the server failed, not the caller. The server's span is then an error. Follows
+// True if the code blames the server, not the caller. The server's span of such a call is an error. Follows
 // OpenTelemetry's semantic conventions for gRPC (https://opentelemetry.io/docs/specs/semconv/rpc/grpc/).
 bool IsServersFault(absl::StatusCode code);
 

@@ -23,7 +23,7 @@ inline constexpr int kMaxMessageBytes = 16 << 20;
 
 struct ChannelOptions {
   absl::Duration keepalive_interval = absl::Seconds(20);    // pings while calls are open
-  absl::Duration keepalive_timeout = absl::Seconds(10);     // a connection without an answer then ends
+  absl::Duration keepalive_timeout = absl::Seconds(10);     // ends a connection with an unanswered ping
   absl::Duration max_reconnect_backoff = absl::Seconds(1);  // shorter for several addresses, and for unix
                                                             // paths
   int max_message_bytes = kMaxMessageBytes;
@@ -40,14 +40,14 @@ struct ChannelOptions {
 
 // Resolves a comma-separated list of host:port to a list of numeric addresses. All addresses are of one
 // family (IPv4 or IPv6): the family of the first name that can be resolved. Leaves out a name that cannot be
-// resolved, with a warning. Empty: no name could be resolved. Returns a single address unchanged. Blocks.
+// resolved, with a warning. The list is empty if all are left out. Keeps a single address unchanged. Blocks.
 std::string LookUpNames(const std::string& address);
 
 // `address` is host:port or unix:/path. Does not wait for a connection: calls to a wrong or silent address
 // fail with UNAVAILABLE. Ignores HTTP proxies of the environment. The channel and its stubs are thread-safe.
 //
-// `address` may also be several host:port, separated by commas, of which one server listens at a time. The
-// channel finds the server that listens. MakeChannel then resolves the names once, which may block
+// `address` may also be several host:port, separated by commas. One of these servers listens at a time, and
+// the channel finds it. For such a list MakeChannel resolves the names once, which may block
 // (LookUpNames).
 std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address, const ChannelOptions& options = {});
 

@@ -71,8 +71,8 @@ class ConnectionAcceptor {
   void Decide(Endpoint& endpoint, int listener, UniqueFd connection);
   // Refuses as many queued connections as there is room for, oldest first.
   void RefuseConnections();
-  // The number of connections to accept now; 0 while the server is behind with earlier TLS handshakes.
-  // Otherwise all handshakes could end too late, and all peers would start again.
+  // The number of connections to accept now; 0 while the server is behind with earlier TLS handshakes:
+  // further connections could make all handshakes end too late, and all peers would start again.
   int AcceptsAtOnce(Endpoint& endpoint) const;
   // OK if there is room for another connection with this descriptor. May make room: ends the oldest
   // unadmitted connection.

@@ -39,8 +39,8 @@ class ConnectionTable {
 
   // Adds a TCP connection, which is unadmitted at first. `peer`: gRPC's name of the peer (TcpPeerOf).
   void AddUnadmitted(int socket, std::string peer);
-  // The number of the newest unadmitted connections with unread bytes, at most `max`. On a server with
-  // certificates, such a connection is a handshake that the server has not begun.
+  // Counts unadmitted connections with unread bytes among the newest connections, up to `max`. On a server
+  // with certificates, such a connection is a handshake that the server has not begun.
   int UnreadHandshakes(int max);
   // Call this when a call of this peer was admitted. Cheap.
   void Admitted(std::string_view peer);
@@ -69,7 +69,7 @@ class ConnectionTable {
   std::vector<Connection> connections_ ABSL_GUARDED_BY(mutex_);
   size_t next_sampled_ ABSL_GUARDED_BY(mutex_) = 0;
   std::deque<UnadmittedConnection> unadmitted_
-      ABSL_GUARDED_BY(mutex_);  // oldest first; some have made a call, or closed
+      ABSL_GUARDED_BY(mutex_);  // oldest first; some have made a call or are closed
   // Peers that have made no call, each with its latest connection.
   absl::flat_hash_map<std::string, uint64_t> strange_peers_ ABSL_GUARDED_BY(mutex_);
   uint64_t next_unadmitted_ ABSL_GUARDED_BY(mutex_) = 0;

@@ -1,5 +1,5 @@
-// Which processes may use an endpoint of this process, and in which role. A server logs this when it starts,
-// and `tensorcast status` shows it. Stateless; thread-safe.
+// Describes which processes may use an endpoint of this process, and in which role. A server logs this when
+// it starts, and `tensorcast status` shows it. Stateless; thread-safe.
 #pragma once
 
 #include <sys/types.h>
@@ -34,7 +34,7 @@ std::string UserText(uid_t user);
 
 // The users of a unix socket: this process's user, root, and the members of these groups.
 std::string CallersOfSocket(const std::string& path, const std::vector<gid_t>& groups);
-// The callers of a TCP port: holders of certificates; every process if the port is unencrypted.
+// The callers of a TCP port: holders of certificates, or every process if the port is unencrypted.
 // `certified_as`: words for the holders of certificates.
 std::string CallersOfPort(const std::string& address, std::string_view certified_as,
                           const Credentials* credentials);

@@ -50,8 +50,8 @@ class Executor final : public TaskRunner {
   int threads() const;
 
  private:
-  // Starts a thread unless enough are idle or the max number is reached; an error only if no thread could run
-  // the task.
+  // Starts a thread unless enough are idle or the max number is reached. Returns an error only if no thread
+  // could run the task.
   absl::Status GrowIfNeeded() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Run();
   bool HasWork() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return stopping_ || !queue_.empty(); }

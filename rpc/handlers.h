@@ -10,8 +10,8 @@
 //
 // Request and response live until the handler has returned; in the asynchronous forms, until Finish. The
 // context's cancellation fires when the client cancels or disconnects, or at the deadline. Cancellation
-// callbacks run on a gRPC thread and must not block. If the client is gone first, the handler does not run. A
-// full Executor ends the call with UNAVAILABLE.
+// callbacks run on a gRPC thread and must not block. If the client is gone before the handler starts, the
+// handler does not run. A full Executor ends the call with UNAVAILABLE.
 #pragma once
 
 #include <grpcpp/server_context.h>

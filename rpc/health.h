@@ -1,5 +1,5 @@
 // Checks whether a server answers on an existing channel: calls gRPC's standard health service, which every
-// rpc::Server offers to every role. CheckHealth of rpc/channel.h makes a new connection instead. Thread-safe.
+// rpc::Server offers to every role. CheckHealth of rpc/channel.h makes a new connection. Thread-safe.
 #pragma once
 
 #include <memory>

@@ -16,10 +16,10 @@ namespace tensorcast::rpc {
 
 class ListeningSockets {
  public:
-  // `address` is host:port (port 0 picks one) or unix:/path. The IPv6 wildcard [::] includes IPv4. No other
-  // server can share the port. `unix_groups`: see UnixListener. `backlog`: the max number of TCP peers that
-  // wait in the kernel. INVALID_ARGUMENT for a text that is not an address; ALREADY_EXISTS when a running
-  // process listens on the unix path; UNAVAILABLE when the port is in use.
+  // `address` is host:port (port 0: any free one) or unix:/path. The IPv6 wildcard [::] includes IPv4. No
+  // other server can share the port. `unix_groups`: see UnixListener. `backlog`: the max number of TCP peers
+  // that wait in the kernel. INVALID_ARGUMENT for a text that is not an address; ALREADY_EXISTS when a
+  // running process listens on the unix path; UNAVAILABLE when the port is in use.
   static absl::StatusOr<ListeningSockets> Open(const std::string& address,
                                                const std::vector<gid_t>& unix_groups, int backlog);
 

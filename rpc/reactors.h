@@ -60,7 +60,7 @@ class StreamCounter {
   // RESOURCE_EXHAUSTED above a limit of the stream, UNAVAILABLE above the common limit.
   absl::Status Count(uint64_t message_bytes);
   // Call this at the end of the stream. CANCELLED if the client announced more messages than arrived, or
-  // cancelled.
+  // cancelled the call.
   absl::Status CheckComplete(const grpc::CallbackServerContext& call) const;
 
  private:
@@ -73,8 +73,8 @@ class StreamCounter {
 // The refusal of a caller with another protocol version, or of a caller without access; OK for other callers.
 grpc::Status CheckCaller(const grpc::CallbackServerContext& call);
 
-// Runs `task` on the executor. Instead calls `fail`, with the reason, if the context ends before `task`
-// starts or if the executor has no room.
+// Runs `task` on the executor. If the context ends before `task` starts, or if the executor has no room,
+// calls only `fail`, with the reason.
 void RunOn(TaskRunner& executor, const RequestContext& context, std::function<void()> task,
            std::function<void(absl::Status)> fail);
 
@@ -172,7 +172,7 @@ std::function<void()> Answer(RequestContext context, std::shared_ptr<StreamWrite
   };
 }
 
-// The common part of reactors that write a stream: `Reactor` is gRPC's class.
+// The common part of reactors that write a stream. `Reactor` is gRPC's class.
 template <class Reactor, class Response>
 class WritingReactor : public Reactor, public StreamSink<Response> {
  public:

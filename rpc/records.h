@@ -15,7 +15,7 @@ class Service;
 
 namespace tensorcast::rpc {
 
-// The max bytes of spans, and of lines, in the answer about one trace.
+// Max bytes of all spans, and also max bytes of all log lines, in the answer about one trace.
 inline constexpr size_t kMaxTraceBytes = size_t{256} << 10;
 
 // A process's description of itself for an operator.

@@ -1,6 +1,6 @@
 // Tells refused peers, in gRPC's protocol, why a server does not accept them. Each call on a refused
-// connection ends at once with the reason. The connection ends a second later; before that the peer gets the
-// reason.
+// connection ends at once with the reason. The connection ends a second later, so that the peer has time to
+// get the reason.
 //
 // Internal to this folder; one owner thread.
 #pragma once

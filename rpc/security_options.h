@@ -24,7 +24,7 @@ struct ListenEndpoint {
 
 struct SecurityOptions {
   security::Identity::Files files;                     // all empty: host:port is unencrypted
-  std::shared_ptr<const Credentials> credentials;      // made from the files; null: none, or the files cannot
+  std::shared_ptr<const Credentials> credentials;      // made from the files; null: no files, or they cannot
                                                        // be loaded
   bool insecure = false;                               // TCP ports may be unencrypted
   security::KeyRules key_rules;                        // which callers may bind which keys

@@ -36,7 +36,7 @@ class Credentials;
 inline constexpr int kMaxConnections = 16384;
 
 struct ServerOptions {
-  std::vector<std::string> listen;       // host:port (port 0 picks one) or unix:/path
+  std::vector<std::string> listen;       // host:port (port 0: any free port) or unix:/path
   std::vector<gid_t> unix_groups;        // may use the unix paths, besides the process's own user
   std::vector<grpc::Service*> services;  // must outlive the server
   int max_message_bytes = kMaxMessageBytes;

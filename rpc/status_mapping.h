@@ -12,7 +12,7 @@ class Status;
 
 namespace tensorcast::rpc {
 
-// Limits of ToGrpcStatus: a call with too large trailers would fail with an unrelated error. Longer messages
+// Limits of ToGrpcStatus. A call with larger trailers would fail with an unrelated error, so longer messages
 // are cut. Messages with payloads are cut to half of kMaxErrorMessageBytes. Payloads are left out if together
 // they exceed kMaxDetailsBytes.
 inline constexpr size_t kMaxErrorMessageBytes = 2048;

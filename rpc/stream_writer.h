@@ -31,8 +31,8 @@ class StreamSink {
   virtual void SinkFinish(const grpc::Status& status) = 0;
 };
 
-// Thread-safe. Messages are sent in the order of the writes; WriteLatest replaces a waiting message in its
-// place.
+// Thread-safe. Messages are sent in the order of the writes, but a message that replaces a waiting one
+// (WriteLatest) gets the position of that one.
 template <class Response>
 class StreamWriter {
  public:
