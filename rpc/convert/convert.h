@@ -19,7 +19,7 @@ google::protobuf::Duration ToProto(absl::Duration duration);
 absl::Time FromProto(const google::protobuf::Timestamp& time);
 absl::Duration FromProto(const google::protobuf::Duration& duration);
 
-// Leaves out the device's UUID, which a Location does not have.
+// Does not set the device's UUID, because a Location has no UUID.
 v1::Location ToProto(const Location& location);
 // An unset kind means CPU.
 absl::StatusOr<Location> FromProto(const v1::Location& location);

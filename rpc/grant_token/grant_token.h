@@ -32,8 +32,8 @@ struct GrantClaims {
   std::string artifact_id;
   std::string receiver_node_id;
   std::string lane;
-  absl::Duration expires;  // deadline for opening the pull, since the key was given; an open pull ends with
-                           // its grant
+  absl::Duration expires;  // from GrantKey::given to the deadline for opening the pull; an open pull ends
+                           // with its grant
   // The names of the nodes, from their certificates if they have any (security/name.h).
   std::string receiver_name;
   std::string source_name;
@@ -46,8 +46,8 @@ struct GrantClaims {
 std::string SignGrant(std::string_view key, const GrantClaims& claims);
 
 // INVALID_ARGUMENT for bytes that are not a token, FAILED_PRECONDITION for a token of another version,
-// PERMISSION_DENIED without a key, when another key signed it or its epoch is not the key's,
-// DEADLINE_EXCEEDED when it expired more than kGrantAllowance before `now`.
+// PERMISSION_DENIED if `key` is empty, another key signed the token, or the token has another epoch,
+// DEADLINE_EXCEEDED when the token expired more than kGrantAllowance before `now`.
 absl::StatusOr<GrantClaims> VerifyGrant(const GrantKey& key, std::string_view token, SteadyTime now);
 
 }  // namespace tensorcast::rpc
