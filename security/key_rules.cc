@@ -30,8 +30,8 @@ absl::Status CheckName(std::string_view rule, std::string_view path) {
   if (name.ok() && (name->role == Role::kClient || name->role == Role::kOperator)) return absl::OkStatus();
   return absl::InvalidArgumentError(
       absl::StrCat("parse key rule \"", rule, "\": \"", path,
-                   "\" cannot bind keys; name client/NAME or operator/NAME, or, "
-                   "for certificates without a NAME, client or operator"));
+                   "\" cannot bind keys; write client/NAME, operator/NAME, client or operator (the last two "
+                   "are for callers without a NAME), and separate them with blanks"));
 }
 
 }  // namespace
