@@ -1,5 +1,5 @@
-// A certificate authority for trials and tests, which `tensorcast certs` uses. A cluster with another
-// authority (SPIRE, cert-manager, Vault) uses that authority instead.
+// A certificate authority for trials and tests, which `tensorcast certs` uses. A cluster that has its own
+// authority (SPIRE, cert-manager, Vault) does not need this one.
 //
 // Keys are ECDSA over P-256. Pure values and functions; thread-safe.
 #pragma once
@@ -13,7 +13,7 @@
 
 namespace tensorcast::security {
 
-// Both in PEM form.
+// A certificate and its key, both in PEM form.
 struct CertifiedKey {
   std::string certificate;
   std::string key;  // a secret

@@ -27,7 +27,7 @@ absl::StatusOr<Certificate> DescribeCertificate(const x509_st& certificate);
 // As DescribeCertificate, for the first certificate of a PEM text.
 absl::StatusOr<Certificate> ReadCertificate(std::string_view pem);
 
-// The text of a file with certificates, a key or names. Errors are those of ErrnoStatus.
+// The text of a PEM file or a file of names. INVALID_ARGUMENT above 4 MiB; other errors as ErrnoStatus.
 absl::StatusOr<std::string> ReadPemFile(const std::string& path);
 
 // The certificate's URI name. INVALID_ARGUMENT when it has none, or several.

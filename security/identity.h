@@ -1,8 +1,8 @@
 // The identity of this process, and the peers that it trusts: a certificate with its key, the trusted
 // authorities, and the refused names. There is one per process; every connection between hosts uses it.
 //
-// A thread reads the files again when they change: new connections use the new files, existing connections
-// continue. Invalid files are logged and change nothing.
+// A thread reads the files again when they change. After a change, new connections use the new files, and
+// existing connections continue, except those of names that are now refused. Invalid files change nothing.
 //
 // Thread-safe. Returned objects may outlive the Identity.
 #pragma once
@@ -56,8 +56,8 @@ class Identity {
   std::shared_ptr<ssl_ctx_st> ServerContext() const;
   std::shared_ptr<ssl_ctx_st> ClientContext() const;
   // The peer of a connection made with one of these contexts. Checks again that the name is not denied and
-  // the certificate is valid, for resumed and long-lived sessions. REQUIRES: the handshake is done. Errors
-  // are those of CheckPeer.
+  // the certificate is valid, for resumed and long-lived sessions. REQUIRES: the handshake is done. Errors of
+  // DescribeCertificate and CheckPeer; UNAUTHENTICATED also if the peer has no verified certificate.
   absl::StatusOr<Certificate> PeerOf(const ssl_st* connection) const;
 
   // Whether a peer with this certificate is accepted now; TLS has verified its chain. PERMISSION_DENIED for

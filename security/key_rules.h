@@ -3,7 +3,7 @@
 // right to call BindKey may bind it.
 //
 // A name is the part of a certificate's name after ".../tensorcast/": "client/trainer", "operator/ada".
-// "client" and "operator" without a further part are callers without a name, such as those of a host's
+// "client" and "operator" without a further part are callers without a name, such as callers over a host's
 // sockets. Immutable; thread-safe.
 #pragma once
 
@@ -24,7 +24,7 @@ class KeyRules {
   // Every caller may bind every key.
   KeyRules() = default;
   // Each rule is "PREFIX=NAME NAME": "prod/=client/release operator/ada". INVALID_ARGUMENT for a prefix that
-  // is empty or occurs twice, a rule without a name, and a name that is neither a client's nor an operator's.
+  // is empty or occurs twice, a rule without "=" or names, and a name that is not of a client or operator.
   static absl::StatusOr<KeyRules> Parse(std::span<const std::string> rules);
 
   // PERMISSION_DENIED, with the prefix and the allowed names, unless this caller may bind the key. `peer` is
