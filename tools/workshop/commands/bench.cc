@@ -303,9 +303,9 @@ void AddFanOutFlags(Flags& flags, FanOutFlags& values) {
   flags.Add("--artifacts", fan_out.artifacts, "Number of models, which every receiver gets at the same time",
             {.show_default = true, .min = 1});
   flags.Add("--fault", values.fault,
-            "Fault as ACTION-NODE@SHARE, such as kill-source@1 or stop-receiver@0.5: kill or stop the "
-            "source, or a receiver that sends to others, as soon as SHARE of the image's chunks are at one "
-            "receiver or more (1: all chunks)");
+            "Fault as ACTION-NODE@SHARE, such as stop-receiver@0.5. ACTION: kill or stop. NODE: source, or "
+            "receiver (one that sends to others). SHARE: the share of the chunks, 0 to 1, that have reached "
+            "a receiver when the fault begins");
   flags.Add("--rate", values.rate, "Rate of each host's link in each direction", {.show_default = true});
   flags.Add("--arrivals", values.arrivals, "Time between the starts of two receivers, such as 0.5s");
   flags.Add("--slow", values.slow, "Number of hosts with another link rate, and that rate, such as 1@40Mbit");
