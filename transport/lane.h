@@ -22,7 +22,7 @@ namespace tensorcast::transport {
 // The network configuration of a daemon.
 struct LaneConfig {
   std::string advertise_host;  // the host that other daemons connect to; empty: the listen address's host
-  absl::Duration peer_timeout = absl::Seconds(10);  // a connection breaks if its peer takes no bytes so long
+  absl::Duration peer_timeout = absl::Seconds(10);  // a peer that takes no bytes in this time is cut off
   // This process's certificate and key, for certified lanes. Null: no encryption.
   std::shared_ptr<const security::Identity> identity;
   // Max bytes per second, for all limited lanes together; 0: no limit.
@@ -31,7 +31,7 @@ struct LaneConfig {
   bool trusted_fabric = false;  // allows lanes that check no certificates
   // GPUs with memory that a lane may read and write in place; null: none. Must outlive the transports.
   DeviceRuntime* devices = nullptr;
-  // The values of the keys of all lanes (Lane::keys). A list has a value for each of its items.
+  // The values of the keys of all lanes (Lane::keys). A key that is a list has one value for each item.
   std::map<std::string, std::vector<std::string>, std::less<>> values;
 
   // All values of the key.
@@ -46,7 +46,7 @@ struct LaneConfig {
   }
 };
 
-// A fault in the configuration. The daemon then does not start.
+// A fault in the configuration, with which the daemon does not start.
 struct LaneProblem {
   std::string_view key;
   std::string what;  // what is wrong with the key's value, and the remedy
@@ -71,13 +71,13 @@ struct Lane {
   // All configuration keys of the lane, including listen_key and advertise_key.
   std::vector<std::string_view> keys;
   // The configuration key of the lane's listening address. If the key has no value, the node does not have
-  // the lane. Empty: the lane needs no address, and every node has the lane.
+  // the lane. If listen_key is empty, the lane needs no address, and every node has the lane.
   std::string_view listen_key;
   // The configuration key of the addresses that other daemons connect to. Empty: other daemons connect to
   // LaneConfig::advertise_host.
   std::string_view advertise_key;
-  // Returns the reasons why this host or the configuration does not allow the lane. Null: always allowed.
-  // REQUIRES: configured().
+  // Returns the reasons why this host or the configuration does not allow the lane. If `check` is null, every
+  // host and every configuration allows the lane. REQUIRES: configured().
   std::function<std::vector<LaneProblem>(const LaneConfig&)> check;
   // Creates the lane's Transport. UNAVAILABLE if this host lacks the lane's network. Null: the daemon
   // implements the lane, without a Transport.

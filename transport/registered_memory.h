@@ -33,7 +33,7 @@ class RegisteredMemory {
   // REQUIRES: AddDevice returned `region`.
   bool RemoveDevice(size_t region) ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // The region that contains all of `bytes`; nullopt if none does. Region 0 for an empty span.
+  // The index of the region that contains all of `bytes`; nullopt if none does, 0 if `bytes` is empty.
   std::optional<size_t> RegionOf(ConstHostSpan bytes) const ABSL_LOCKS_EXCLUDED(mutex_);
   // The device address of `bytes`; null if `bytes` is empty or not in a GPU's region. REQUIRES: the region is
   // not removed during the call.
@@ -56,17 +56,17 @@ inline HostSpan AddressesOf(DevicePtr base, uint64_t bytes) {
   return {reinterpret_cast<std::byte*>(base.address), bytes};  // NOLINT(performance-no-int-to-ptr)
 }
 
-// Checks a fetch of image bytes from `offset` on, and returns their number: the size of `destination`.
-// INVALID_ARGUMENT if the range exceeds the image, or if `destination` is not registered.
+// Checks a fetch of image bytes from `offset` on, and returns the total size of `destination`.
+// INVALID_ARGUMENT if the range exceeds the image, or if a span is not within one registered region.
 absl::StatusOr<uint64_t> CheckFetch(const RegisteredMemory& memory, uint64_t image_bytes, uint64_t offset,
                                     const std::vector<HostSpan>& destination);
 
-// Checks the segments of an image in place (ServedImage::in_place). FAILED_PRECONDITION if a segment is not
-// in registered memory. INVALID_ARGUMENT if the sizes of the segments do not add up to `image_bytes`.
+// Checks the segments of an image that is served in place (ServedImage). FAILED_PRECONDITION if a segment is
+// not in registered memory. INVALID_ARGUMENT if the sizes of the segments do not add up to `image_bytes`.
 absl::Status CheckSegments(const RegisteredMemory& memory, uint64_t image_bytes,
                            const std::vector<ConstHostSpan>& segments);
 
-// CheckSegments for a complete image in place. OK without a check for any other image.
+// Calls CheckSegments for a complete image in place. For any other image, returns OK without a check.
 absl::Status CheckInPlace(const RegisteredMemory& memory, const ServedImage& image);
 
 // The memory of image bytes [offset, offset + bytes), in order: one span for each segment that the range

@@ -1,9 +1,9 @@
 // Detects that a pull is silent: requested bytes are outstanding, and no byte arrives for a time limit.
 //
-// The limit is divided into kSlices slices, each with its own timer. A pause of the owner thread lengthens
-// one slice, but counts as one slice. So a pause of this process is not mistaken for silence of the source.
+// The limit is divided into kSlices slices, each with its own timer on a task queue. Even a long pause of
+// the owner thread delays only one timer. So such a pause is not mistaken for silence of the source.
 //
-// Only the owner thread of the queue uses this class.
+// Only the owner thread of the task queue uses this class.
 #pragma once
 
 #include <functional>

@@ -36,7 +36,7 @@ namespace tensorcast::transport {
 // The memory that a lane reads and writes in place. Bytes in other memory are staged through host memory.
 enum class LaneMemory : uint8_t { kHost, kHostAndDevice };
 
-// For people: "host", "host+device".
+// Returns the text "host" or "host+device", for people.
 inline std::string_view LaneMemoryName(LaneMemory memory) {
   return memory == LaneMemory::kHost ? "host" : "host+device";
 }
@@ -52,18 +52,18 @@ class ServedImage {
  public:
   virtual ~ServedImage() = default;
   virtual uint64_t image_bytes() const = 0;
-  // True if all present chunks lie in registered memory. Read then never blocks, and Segments returns the
-  // memory.
+  // True if all present chunks lie in registered memory. If true, Read never blocks, and Segments returns
+  // the memory.
   virtual bool in_place() const = 0;
   // The memory of image bytes [offset, offset + bytes), in order. The bytes do not move while this object
   // exists. REQUIRES: in_place(), and these bytes are present.
   virtual std::vector<ConstHostSpan> Segments(uint64_t /*offset*/, uint64_t /*bytes*/) const { return {}; }
-  // Returns image bytes from `offset` on, in registered memory: at least one byte, at most `bytes`. If not
-  // in_place(), copies the bytes from a GPU or a disk and may block; lanes then call Read on a serving
-  // thread.
+  // Returns image bytes from `offset` on, at least one and at most `bytes`, in registered memory. If
+  // in_place() is false, Read copies the bytes from a GPU or a disk and may block; lanes then call Read on
+  // a serving thread.
   virtual absl::StatusOr<ServedPiece> Read(uint64_t offset, uint64_t bytes) = 0;
-  // The address of an image in one block of GPU memory, fixed while this object exists; null for any other
-  // image. A lane that reaches this memory reads it directly and never calls Read.
+  // The address of the image if the image is one block of GPU memory, else null. The address does not change
+  // while this object exists. A lane that reaches this memory reads it directly and never calls Read.
   virtual DevicePtr device_image() const { return {}; }
   // The present chunks of an image that is still filling. Null: all chunks are present. Lanes read only
   // present chunks. If the availability ends with an error, the image's servings end, and their pulls break
@@ -78,7 +78,7 @@ struct ServeStats {
   absl::Duration asked;  // the time in which at least one request was not completely sent
   SteadyTime first_request;
   SteadyTime last_completion;
-  TraceContext receiver_trace;  // the receiver's last trace, for a span link; invalid: the receiver sent none
+  TraceContext receiver_trace;  // the receiver's last trace, for a span link; invalid if none was sent
 };
 
 // A source's side of one pull. The destructor revokes the pull, and closes connections by force if necessary.
@@ -86,11 +86,11 @@ struct ServeStats {
 class Serving {
  public:
   virtual ~Serving() = default;
-  // Revokes the pull, as the destructor does. Idempotent. After End stats() is final. Before End stats() may
-  // lack bytes that the receiver already has.
+  // Revokes the pull, as the destructor does. Idempotent. After End, the result of stats() is final. Before
+  // End, the result may lack bytes that the receiver already has.
   virtual void End() = 0;
-  // The encoded addresses, pull id and remote keys, for Connect of a transport of the same lane. At most 64
-  // KiB.
+  // The encoded addresses, pull id and remote keys. A receiver passes the descriptor to Transport::Connect of
+  // the same lane. At most 64 KiB.
   virtual const std::string& descriptor() const = 0;
   virtual ServeStats stats() const = 0;
 };
@@ -113,8 +113,8 @@ class Pull {
   //   FAILED_PRECONDITION  the source does not have the whole range yet
   //   DEADLINE_EXCEEDED    `deadline` has passed
   //   CANCELLED            CancelFetch was called
-  // Any other error means that the pull is broken: all fetches complete with it, and later fetches fail at
-  // once. Silence breaks a pull with DEADLINE_EXCEEDED (SetSilenceLimit), and Cancel with CANCELLED.
+  // Any other error means a broken pull: all fetches complete with that error, and later ones fail at once.
+  // Silence breaks a pull with DEADLINE_EXCEEDED (SetSilenceLimit); Cancel breaks a pull with CANCELLED.
   virtual FetchId Fetch(uint64_t offset, std::vector<HostSpan> destination, SteadyTime deadline,
                         FetchDone done) = 0;
 
@@ -131,8 +131,8 @@ class Pull {
   virtual void CancelFetch(FetchId fetch) = 0;
 
   // Breaks the pull with DEADLINE_EXCEEDED if fetches are pending and no byte of any fetch arrives for
-  // `limit`. Applies from the next fetch on. Without this call the limit is infinite. A lane counts bytes in
-  // steps: up to 256 KiB over TCP, up to a few MiB over UCX.
+  // `limit`. Applies from the next fetch on. Without this call the limit is infinite. A lane notices arriving
+  // bytes in steps of up to 256 KiB (TCP) or a few MiB (UCX).
   virtual void SetSilenceLimit(absl::Duration limit) = 0;
 
   // Breaks the pull: pending fetches soon complete with CANCELLED, and later fetches fail. Idempotent.
@@ -144,7 +144,7 @@ class Pull {
   virtual std::shared_ptr<const Availability> availability() const { return nullptr; }
 };
 
-// For lanes: the status with which a pull breaks after its source or connection failed with `status`.
+// Returns the status with which a lane breaks a pull after the source or connection failed with `status`.
 // Replaces INVALID_ARGUMENT, FAILED_PRECONDITION and CANCELLED, which are errors of one fetch (Pull::Fetch).
 inline absl::Status AsPullEnd(const absl::Status& status) {
   switch (status.code()) {
@@ -171,24 +171,24 @@ class Transport {
   virtual LaneMemory memory() const { return LaneMemory::kHost; }
   // False: ServeStats do not count the fetched bytes, because receivers read the source's memory directly.
   virtual bool counts_served() const { return true; }
-  // Registers GPU memory for FetchToDevice. The memory must exist until the returned object is destroyed; all
-  // fetches into the memory must have completed before. The same memory may be registered several times.
+  // Registers GPU memory for FetchToDevice. The memory must outlive the returned object. All fetches into the
+  // memory must complete before that object is destroyed. The same memory may be registered several times.
   // UNIMPLEMENTED if the lane does not reach GPUs.
   virtual absl::StatusOr<std::shared_ptr<void>> RegisterDevice(DevicePtr /*base*/, uint64_t /*bytes*/) {
     return absl::UnimplementedError("register GPU memory: this lane reaches host memory only");
   }
 
   // Serves an image to nodes that have the descriptor, until the Serving is destroyed. `receiver`: the only
-  // node that may pull; empty: any node. Lanes without certificates ignore `receiver`. FAILED_PRECONDITION if
-  // the lane cannot serve the image: the lane needs a complete image, or an image in place.
+  // node that may pull; empty: any node. Lanes without certificates ignore `receiver`. FAILED_PRECONDITION:
+  // this transport only receives, or requires a complete image in place. INVALID_ARGUMENT: a wrong size.
   virtual absl::StatusOr<std::unique_ptr<Serving>> Serve(std::shared_ptr<ServedImage> image,
                                                          std::string_view receiver) = 0;
 
-  // Connects to a serving, and blocks until the source has answered. UNAVAILABLE: the source cannot be
-  // reached. DEADLINE_EXCEEDED: the source does not answer in time. FAILED_PRECONDITION: the source speaks
-  // another protocol version. NOT_FOUND: the source no longer serves this pull. UNAUTHENTICATED or
-  // PERMISSION_DENIED: the source or the receiver refuses the other's certificate or name. Sends the
-  // context's trace to the source.
+  // Connects to a serving, and sends the context's trace. Blocks until the source has answered. UNAVAILABLE:
+  // the source cannot be reached. DEADLINE_EXCEEDED: the source does not answer in time. FAILED_PRECONDITION:
+  // the versions differ, or only one node has a certificate. NOT_FOUND: the source has ended this pull.
+  // INVALID_ARGUMENT: the descriptor is malformed. UNAUTHENTICATED or PERMISSION_DENIED: the source or the
+  // receiver refuses the other node's certificate or name.
   virtual absl::StatusOr<std::unique_ptr<Pull>> Connect(const RequestContext& context,
                                                         std::string_view descriptor) = 0;
 };

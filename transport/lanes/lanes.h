@@ -21,8 +21,8 @@ std::vector<std::string> LaneNames();
 // The names of the lanes that serve a replica while it fills, fastest first.
 std::vector<std::string> FillingLaneNames();
 
-// Whether a grant for the lane `granted` allows a pull over the lane `wanted`. True if both lanes are the
-// same, or if only `granted` opens the pool (Lane::opens_pool).
+// True if a grant for the lane `granted` allows a pull over the lane `wanted`: both lanes are the same, or
+// `granted` opens the pool and `wanted` does not (Lane::opens_pool).
 bool LaneCovers(std::string_view granted, std::string_view wanted);
 
 }  // namespace tensorcast::transport

@@ -20,8 +20,8 @@ namespace tensorcast::transport {
 
 class LoopbackChannel;
 
-// A source's listener. `admit` is called on `loop` with the HELLO of each new source's end, and must call
-// Open or End of that end.
+// A source's listener. For each new connection, `admit` is called on `loop` with the source's end and the
+// HELLO that the end received, and must call Open or End of that end.
 struct LoopbackListener {
   std::shared_ptr<TaskLoop> loop;
   std::function<void(const std::shared_ptr<LoopbackChannel>& end, const pull::Hello& hello)> admit;
@@ -74,9 +74,9 @@ class LoopbackChannel : public pull::MessageChannel, public std::enable_shared_f
   const RegisteredMemory* const memory_ = nullptr;
   DeviceRuntime* const devices_ = nullptr;
   const decltype(LoopbackListener::admit) admit_;  // of a source's end
-  std::shared_ptr<LoopbackChannel> other_;         // null before Connect, and once either end has ended
+  std::shared_ptr<LoopbackChannel> other_;         // null before Connect, and after one end has ended
   pull::MessageChannel::Handler* handler_ = nullptr;
-  pull::MessageChannel::Handler* counts_ = nullptr;  // after the end: gets OnSent for pieces in flight
+  pull::MessageChannel::Handler* counts_ = nullptr;  // the handler after End, for OnSent of pieces in flight
   std::function<void()> ended_;                      // called when the other end has taken all pieces
   bool lost_ = false;
   int sending_ = 0;

@@ -14,7 +14,7 @@
 namespace tensorcast::transport {
 
 struct LoopbackOptions {
-  std::string name = "loopback";  // or the name of the lane that the transport replaces in a test
+  std::string name = "loopback";  // a test may set the name of the lane that the transport replaces
   int serving_threads = 2;
   // GPUs with memory that the transport reads and writes in place. Null: only host memory. Must outlive the
   // transport.

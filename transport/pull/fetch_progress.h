@@ -55,9 +55,9 @@ class FetchProgress {
   // The next bytes to request, at most `max_bytes`. REQUIRES: not all_requested().
   RequestedPart NextPart(uint64_t max_bytes);
 
-  // Call when image bytes from `offset` on have arrived. Empty `held`: the bytes are already in `place`.
-  // Otherwise Put copies the bytes from `held` to `place`. Digests the bytes if they are the next in image
-  // order.
+  // Call when image bytes from `offset` on have arrived. If `held` is empty, the bytes are already in
+  // `place`; if `held` has the bytes, Put copies them to `place`. Digests the bytes if they are the next in
+  // image order.
   void Put(uint64_t offset, HostSpan place, ConstHostSpan held);
   // Counts `bytes` bytes as arrived in their destination.
   void Arrived(uint64_t bytes) { left_ -= bytes; }
@@ -70,21 +70,21 @@ class FetchProgress {
   bool failed() const { return !failure_.ok(); }
   void Fail(const absl::Status& why) { failure_ = why; }
 
-  // Whether the fetch can complete: it has failed or has all bytes, and the channel is receiving no piece of
-  // it.
+  // True if the fetch can complete: it has failed or all its bytes have arrived, and the channel has stopped
+  // writing to its destination.
   bool over() const { return !receiving() && (failed() || left_ == 0); }
   // REQUIRES: over().
   FetchResult Result() const;
 
-  // The connection's timer for this fetch: until the deadline or, after a failure, until the channel is
-  // closed by force.
+  // The connection's timer for this fetch. It expires at the deadline or, after a failure, when the channel
+  // must be closed by force.
   TaskQueue::TimerId timer() const { return timer_; }
   void set_timer(TaskQueue::TimerId timer) { timer_ = timer; }
 
  private:
   Fetch fetch_;
-  uint64_t requested_ = 0;  // bytes of the fetch
-  size_t span_ = 0;         // the next part begins in fetch_.destination[span_], which shrinks
+  uint64_t requested_ = 0;  // the number of bytes that have been requested
+  size_t span_ = 0;         // NextPart takes bytes from the front of fetch_.destination[span_]
   uint64_t left_;
   uint64_t digested_to_;  // digest_ has the image bytes before this offset
   DigestBuilder digest_;

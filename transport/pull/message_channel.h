@@ -2,9 +2,9 @@
 // the source to the receiver. Each lane implements this interface; SourceConnection and PullConnection use
 // it.
 //
-// Messages and pieces arrive in the order of sending, except those of SendAhead. If keeps_order() is false,
-// pieces may overtake each other. A channel belongs to the owner thread of its queue, and calls its handler
-// on that thread. OnLost reports a broken channel once.
+// Messages and pieces arrive in the order of sending, except messages of SendAhead. If keeps_order() is
+// false, pieces may overtake each other. A channel belongs to the owner thread of its queue, and calls its
+// handler on that thread. OnLost reports a broken channel once.
 #pragma once
 
 #include <cstdint>
@@ -46,8 +46,8 @@ class MessageChannel {
     // The channel is connected; the handler must send HELLO. Called again if that connection failed and the
     // channel has made another connection.
     virtual void OnConnected() {}
-    // The head of a DATA frame arrived. Returns an error as OnFrame does. After OK the bytes of the piece
-    // follow.
+    // The head of a DATA frame arrived. Returns an error as OnFrame does. If OnPiece returns OK, the
+    // bytes of the piece follow.
     virtual absl::Status OnPiece(const Data& /*piece*/) {
       return absl::InvalidArgumentError(
           "the receiver sent DATA, which only a source sends; run one release on both nodes");
@@ -55,10 +55,10 @@ class MessageChannel {
     // Returns the destination of `rest`, the bytes of the piece that have not arrived. The destination has
     // the length of `rest`. If the destination is empty, the channel drops the bytes.
     virtual HostSpan Place(const Data& /*rest*/) { return {}; }
-    // A part of the piece has arrived: the bytes `arrived`. `held`: the bytes, in a buffer that is valid
-    // during the call. Empty: the bytes are in the destination, or were dropped.
+    // The part `arrived` of the piece is here. `held`: the bytes of this part, in a buffer that is valid
+    // during the call; if `held` is empty, the bytes are in the destination, or were dropped.
     virtual void OnPieceBytes(const Data& /*arrived*/, ConstHostSpan /*held*/) {}
-    // For a piece that is received as a whole, without OnPieceBytes. Between OnReceiveStarted and OnReceived
+    // A piece that is received as a whole gets these two calls instead of OnPieceBytes. Between the two calls
     // the channel may write to the piece's destination at any time.
     virtual void OnReceiveStarted(const Data& /*piece*/) {}
     virtual void OnReceived(const Data& /*piece*/, const absl::Status& /*status*/) {}
@@ -98,11 +98,11 @@ class MessageChannel {
   virtual void Connect(Handler* /*handler*/) {}
   // Call when WELCOME has arrived. An error breaks the pull.
   virtual absl::Status Welcomed() { return absl::OkStatus(); }
-  // Whether a receive limit of this process delays reading now. Silence is then not the source's fault.
+  // True while a receive limit of this process delays reading, so that silence is not the source's fault.
   virtual bool held_back() const { return false; }
   // Whether the pieces of a request arrive in the order of the image.
   virtual bool keeps_order() const { return true; }
-  // The longest piece that the channel can receive, in bytes; 0: any.
+  // The longest piece that the channel can receive, in bytes; 0: no limit.
   virtual uint32_t max_piece_bytes() const { return 0; }
   // A request id, larger than all earlier ids on this connection, including those of earlier pulls.
   virtual uint64_t NextRequestId() = 0;

@@ -1,6 +1,6 @@
 // The outstanding requests of a connection, and the number of requested bytes that have not arrived. A
 // request is outstanding until all of its bytes have arrived, or until the source has said that it sends no
-// more. A request may outlive its fetch; the receiver drops bytes without a fetch.
+// more. A request may outlive its fetch; the receiver drops the bytes of such a request.
 //
 // Internal to this folder. Belongs to the channel's thread. Errors are INTERNAL: the source broke the
 // protocol.
@@ -31,7 +31,7 @@ class OutstandingRequests {
   // Adds a request. `remote_read`: the receiver reads the bytes itself, and the source sends none.
   void Add(uint64_t id, const RequestedPart& part, bool remote_read);
   // Checks and counts the head of a DATA frame, before the piece arrives. Fails if the bytes were not
-  // requested, are outside their request, or were sent before.
+  // requested, exceed their request, were already sent, or break the order that `keeps_order` promises.
   absl::Status Book(const Data& piece);
   // `bytes` bytes of a request have arrived, or will never arrive. REQUIRES: the request is outstanding.
   void Moved(uint64_t id, uint64_t bytes);
@@ -51,9 +51,9 @@ class OutstandingRequests {
  private:
   struct Outstanding {
     RequestedPart part;
-    uint64_t due = 0;                      // bytes without a DATA frame so far
+    uint64_t due = 0;                      // bytes for which no DATA frame has arrived
     uint64_t left = 0;                     // bytes that have not arrived
-    std::map<uint64_t, uint64_t> arrived;  // pieces, offset -> end; only if the channel keeps no order
+    std::map<uint64_t, uint64_t> arrived;  // offset -> end of each piece; empty if keeps_order_
   };
 
   const bool keeps_order_;

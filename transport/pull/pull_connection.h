@@ -3,8 +3,8 @@
 //
 //   idle --(Connect)--> connecting --(connected)--> greeting --WELCOME--> open --(error, Close)--> closed
 //
-// After a fetch has completed, the channel no longer writes to the fetch's destination. A fetch therefore
-// waits for OnReceived of its pieces. If these calls take longer than
+// After a fetch has completed, the channel no longer writes to the fetch's destination. A failed fetch
+// therefore completes only after OnReceived of its started pieces. If these calls take longer than
 // Credit::drain_timeout, the channel is closed by force.
 //
 // Belongs to the channel's thread, except for members that are marked thread-safe.
@@ -35,7 +35,7 @@ namespace tensorcast::transport::pull {
 // How many bytes a receiver requests at a time.
 struct Credit {
   uint64_t request_bytes = uint64_t{16} << 20;  // max bytes of one request
-  uint64_t window_bytes = uint64_t{16} << 20;   // requests are sent while fewer bytes are outstanding
+  uint64_t window_bytes = uint64_t{16} << 20;   // sends requests while fewer bytes than this are outstanding
   // Max time from the failure of a fetch to the last OnReceived of its pieces. After that time the channel is
   // closed by force.
   absl::Duration drain_timeout = absl::Milliseconds(500);
@@ -69,8 +69,8 @@ class PullConnection : private MessageChannel::Handler {
   // The next four functions are thread-safe.
   MessageChannel& channel() { return *channel_; }
   bool open() const { return open_; }
-  // The bytes that have not arrived, of all fetches of this connection. Call AddLoad with the bytes of a
-  // fetch before Start.
+  // The number of bytes, of all fetches of this connection, that have not arrived. Before Start, call AddLoad
+  // with the number of bytes of the fetch.
   uint64_t load() const { return load_; }
   void AddLoad(uint64_t bytes) { load_ += bytes; }
 
@@ -79,12 +79,12 @@ class PullConnection : private MessageChannel::Handler {
   // The source's WELCOME. REQUIRES: the connection is open.
   const Welcome& welcome() const { return welcome_; }
   // Asks the source for announcements, and adds the announced chunks to `mirror`. `mirror` ends OK when the
-  // source has all chunks. Call once, within `connected`. REQUIRES: the source's image is filling.
+  // source has all chunks. Call once, in Connect's callback. REQUIRES: the source's image is filling.
   void Follow(std::shared_ptr<Availability> mirror);
 
   // See Pull::SetSilenceLimit. Bytes on any connection of the pull end the silence.
   void SetSilenceLimit(absl::Duration limit) { silence_.set_limit(limit); }
-  // Starts a fetch; if the connection is already closed, the fetch fails. REQUIRES: `connected` was called.
+  // Starts a fetch; if the connection is already closed, the fetch fails. REQUIRES: Connect's callback ran.
   void Start(Fetch fetch);
   // If this connection has the fetch, completes the fetch with `why` and requests no more of its bytes.
   void Abandon(FetchId fetch, const absl::Status& why);

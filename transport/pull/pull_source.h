@@ -27,7 +27,7 @@ class PullSource {
   PullSource(std::string_view lane, const SourceLimits& limits, int serving_threads)
       : lane_(lane), limits_(limits), threads_(serving_threads) {}
 
-  // Whether the image can be served; returns the errors of Transport::Serve.
+  // OK if the image can be served; else an error of Transport::Serve.
   static absl::Status CheckImage(const RegisteredMemory& memory, const ServedImage& image);
   // Serves the image until the Serving is destroyed. The Serving must be destroyed before this object. The
   // caller sets the descriptor's addresses, source name, keys and segments; Serve sets the other fields. The

@@ -1,8 +1,8 @@
 // The source's end of one connection. It sends WELCOME and answers the receiver's requests for the image of a
 // serving (source_serving.h).
 //
-// The connection sends an image in place from registered memory, in the order of the requests. Any other
-// image is read on the serving threads.
+// If the image is in place, the connection sends pieces from registered memory, in the order of the requests.
+// Any other image is read on the serving threads.
 //
 //   open --(BYE, error, lost, revoked)--> ended
 //   open --(the receiver's certificate is denied, the image failed)--> leaving
@@ -44,7 +44,7 @@ struct SourceLimits {
   // Max concurrent reads of an image that is not in place. One more piece may wait to be sent.
   int reads = 2;
   absl::Duration announce_interval = absl::Milliseconds(10);  // min time between announcements of new chunks
-  // True: the receiver reads the source's memory directly. A REQUEST then breaks the protocol.
+  // True: the receiver reads the source's memory directly, and a REQUEST breaks the protocol.
   bool one_sided = false;
 };
 
@@ -59,8 +59,8 @@ class SourceConnection : public MessageChannel::Handler,
   // Thread-safe.
   TaskQueue& queue() { return *queue_; }
 
-  // Sends WELCOME and becomes the channel's handler. If End was already called, sends End's reason instead
-  // and ends the channel. REQUIRES: the connection has joined its serving.
+  // Sends WELCOME and becomes the channel's handler. If End was already called, sends only End's reason and
+  // ends the channel. REQUIRES: the connection has joined its serving.
   void Start(std::shared_ptr<MessageChannel> channel);
   // Sends `why` to the receiver, if the channel can send now, and ends the connection. Idempotent.
   void End(const absl::Status& why);
@@ -96,7 +96,7 @@ class SourceConnection : public MessageChannel::Handler,
   // Forgets all pending requests: no more of their bytes are sent.
   void DropRequests();
   std::deque<Asked>::iterator Find(uint64_t request_id);
-  // Called when the image has new chunks or has ended: on any thread, under the availability's lock.
+  // Called on any thread, under the availability's lock, when the image gets chunks or the availability ends.
   void PostFillingChanged();
   void FillingChanged();
   // Announces new chunks to the receiver, if announce_interval has passed.

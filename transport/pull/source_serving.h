@@ -40,7 +40,7 @@ class SourceServing {
   const ServedImage& image() const { return *image_; }
   // Null if the image was complete when this object was constructed.
   const std::shared_ptr<const Availability>& availability() const { return availability_; }
-  // Whether chunks of the image are still missing.
+  // True while chunks of the image are missing.
   bool filling() const { return availability_ != nullptr && !availability_->complete(); }
   ServeCounter& counter() { return counter_; }
 
@@ -55,8 +55,8 @@ class SourceServing {
   // Call after a successful Read, when the returned piece is released.
   void ReadReleased() ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // Ends all connections, and blocks until nothing reads the image. The image may then be freed. REQUIRES:
-  // not on a channel's thread.
+  // Ends all connections, and blocks until nothing reads the image. After Revoke the image may be freed.
+  // REQUIRES: not on a channel's thread.
   void Revoke() ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:

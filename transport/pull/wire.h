@@ -21,8 +21,8 @@ inline constexpr uint8_t kVersion = 4;
 
 inline constexpr size_t kMaxTraceparentBytes = 128;
 inline constexpr size_t kMaxErrorTextBytes = 256;
-// Max length of a frame's head. The head of DATA is all bytes before the piece. The head of any other frame
-// is the whole frame.
+// Max length of a frame's head. The head of DATA is all bytes before its piece of the image. The head of any
+// other frame is the whole frame.
 inline constexpr size_t kMaxFrameHeadBytes = 512;
 inline constexpr size_t kDataHeadBytes = 24;
 // Max bytes of the piece in one DATA frame.
@@ -75,7 +75,7 @@ struct Bye {
   friend bool operator==(const Bye&, const Bye&) = default;
 };
 
-// The head of a DATA frame, before its piece: `bytes` bytes of the image from `offset` on.
+// The head of a DATA frame. After the head comes the piece: `bytes` bytes of the image from `offset` on.
 struct Data {
   uint64_t request_id = 0;
   uint64_t offset = 0;
@@ -83,8 +83,8 @@ struct Data {
   friend bool operator==(const Data&, const Data&) = default;
 };
 
-// Announces chunks: the source has chunk `first` + i if bit i % 64 of words[i / 64] is set. Clear bit: the
-// chunk is missing, or an earlier HAVE announced the chunk.
+// Announces chunks: the source has chunk `first` + i if bit i % 64 of words[i / 64] is set. If the bit is
+// clear, the chunk is missing, or an earlier HAVE announced the chunk.
 struct Have {
   uint32_t first = 0;           // a multiple of 64
   std::vector<uint64_t> words;  // 1 to kMaxHaveWords
@@ -112,7 +112,7 @@ struct DecodedFrame {
   Frame frame;
   size_t bytes = 0;  // the length of the frame; for DATA, the length of its head
 };
-// Decodes the frame at the start of `bytes`. nullopt: `bytes` do not have the whole head; kMaxFrameHeadBytes
+// Decodes the frame at the start of `bytes`. nullopt: `bytes` ends within the head; kMaxFrameHeadBytes
 // bytes always suffice. INVALID_ARGUMENT for bytes that EncodeFrame never writes.
 absl::StatusOr<std::optional<DecodedFrame>> DecodeFrame(std::string_view bytes);
 

@@ -22,8 +22,8 @@ class Identity;
 
 namespace tensorcast::transport::tcp {
 
-// A TLS session that a later connection to the same peer can resume. Only a stream with the same context
-// resumes a session. New certificate files make a new context, because a resumed handshake does not check the
+// A TLS session that a later connection to the same peer can resume. Only a stream with the same SSL_CTX
+// resumes a session. New certificate files make a new SSL_CTX, because a resumed handshake does not check the
 // certificate authority again.
 struct TlsSession {
   std::shared_ptr<ssl_ctx_st> context = nullptr;      // of the stream that made the session
@@ -37,8 +37,8 @@ class ByteStream {
 
   // The socket, only for waiting.
   virtual int fd() const = 0;
-  // The epoll events that the caller must wait for; `has_output`: the caller has bytes to write. May change
-  // with each Read and Write.
+  // The epoll events that the caller must wait for; `has_output`: the caller has bytes to write. The
+  // events may change with each Read and Write.
   virtual uint32_t Events(bool has_output) const = 0;
   // Whether the stream may hold received bytes that Read has not returned. epoll does not report these bytes.
   virtual bool has_buffered() const = 0;
@@ -51,13 +51,13 @@ class ByteStream {
   // its name is denied. OK without certificates.
   virtual absl::Status CheckPeer() const = 0;
 
-  // Empty without TLS, and at a client before the first bytes are read.
+  // The session for a later connection. Empty without TLS, and at a client before the first bytes are read.
   virtual TlsSession session() const { return {}; }
 
-  // Read or write as many bytes as possible without blocking, and return their number; 0: wait for the
-  // socket. Write copies the bytes before it returns. UNAVAILABLE if the connection was closed or broke;
-  // UNAUTHENTICATED or PERMISSION_DENIED if the peer's certificate is refused. REQUIRES: `into` has room;
-  // `from` has bytes, or has_unsent().
+  // Read or write as many bytes as possible without blocking, and return their number. After 0 the caller
+  // must wait for the socket. Write copies the bytes before it returns. UNAVAILABLE if the connection was
+  // closed or broke; UNAUTHENTICATED or PERMISSION_DENIED if the peer's certificate is refused. REQUIRES:
+  // `into` has room; `from` has bytes, or has_unsent().
   virtual absl::StatusOr<size_t> Read(std::span<const iovec> into) = 0;
   virtual absl::StatusOr<size_t> Write(std::span<const iovec> from) = 0;
 };
@@ -67,8 +67,8 @@ std::unique_ptr<ByteStream> NewPlainStream(UniqueFd socket);
 
 // Streams with TLS 1.3 (RFC 8446). Client and server must show a node's certificate. Before the client sends
 // data, it checks that the name in the server's certificate is `expected`. The first Reads and Writes do the
-// handshake. If `identity` still has the context of `session`, the handshake resumes `session` and exchanges
-// no certificates. Names and CheckPeer's conditions are still checked.
+// handshake. If `identity` still has the SSL_CTX of `session`, the handshake resumes `session` and exchanges
+// no certificates. A resumed handshake still checks names and the conditions of CheckPeer.
 absl::StatusOr<std::unique_ptr<ByteStream>> NewTlsServerStream(
     UniqueFd socket, std::shared_ptr<const security::Identity> identity);
 absl::StatusOr<std::unique_ptr<ByteStream>> NewTlsClientStream(

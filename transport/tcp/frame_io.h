@@ -60,15 +60,15 @@ class FrameWriter {
 
   bool empty() const { return queue_.empty(); }
   size_t frames() const { return queue_.size(); }
-  // Whether a frame of PutAhead is not yet sent in full.
+  // True until all frames of PutAhead are sent in full.
   bool has_ahead() const { return ahead_ > 0; }
   // The number of queued bytes of pieces.
   uint64_t piece_bytes() const { return piece_bytes_; }
-  // Whether the first frame is partly sent.
+  // True while the first frame is partly sent.
   bool within_frame() const { return within_frame_; }
   // Drops all frames and releases their holds.
   void Clear();
-  // Drops all frames except one that is partly sent.
+  // Drops all frames except a partly sent frame.
   void ClearUnsent();
 
  private:

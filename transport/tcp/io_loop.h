@@ -68,7 +68,7 @@ class IoLoop final : public Epoll {
   IoLoop(UniqueFd epoll, UniqueFd wake, const std::string& name)
       : Epoll(std::move(epoll), std::move(wake)), loop_(name, this) {}
 
-  // A member and not a base, so that the Epoll base is constructed before the loop's thread calls Wait.
+  // TaskLoop is a member, not a base, so that Epoll is constructed before the loop's thread calls Wait.
   TaskLoop loop_;
 };
 

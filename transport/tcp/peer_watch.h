@@ -1,6 +1,6 @@
 // Checks every second that the peer's certificate has not expired and that its name is not denied.
 //
-// Only the owner thread of the queue uses a PeerWatch.
+// Only the owner thread of its task queue uses a PeerWatch.
 #pragma once
 
 #include <functional>

@@ -13,8 +13,8 @@
 namespace tensorcast::transport::tcp {
 
 struct SocketOptions {
-  // A connection breaks if the peer takes no bytes, or does not answer keepalives, for this time. Between 1 s
-  // and a day.
+  // A connection breaks if the peer takes no bytes, or does not answer keepalives, for this time. Limited
+  // to the range from 1 s to a day.
   absl::Duration peer_timeout = absl::Seconds(10);
   std::string congestion_control;  // the kernel's name, such as "bbr"; empty: the host's default
 };

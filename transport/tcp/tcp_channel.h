@@ -1,5 +1,5 @@
 // A message channel over TCP, with or without TLS. A channel belongs to its loop's thread. A source's channel
-// obeys the send limit, a receiver's channel the receive limit.
+// obeys the send limit, and a receiver's channel obeys the receive limit.
 #pragma once
 
 #include <sys/uio.h>
@@ -64,7 +64,7 @@ class TcpChannel : public pull::MessageChannel,
   // Whether the receive limit applies. False during a receiver's handshake.
   bool limits_reads_ = true;
 
-  // Replaces the stream, and drops the frames of the previous one.
+  // Replaces the stream, and drops the frames of the previous stream.
   absl::Status Adopt(std::unique_ptr<ByteStream> stream, uint32_t events);
   void DropStream();
   // Starts to check the peer's certificate regularly. REQUIRES: the handshake has accepted the certificate.
@@ -100,7 +100,7 @@ class TcpChannel : public pull::MessageChannel,
     TaskQueue::TimerId timer = TaskQueue::kNoTimer;
     SteadyTime held_until = SteadyTime::InfinitePast();
   };
-  // Whether the limit delays this direction now. If so, calls `resume` when the limit allows bytes again.
+  // True if the limit delays this direction now; `resume` is called when the limit allows bytes again.
   bool WaitsFor(RateLimit* limit, LimitedDirection direction, Direction& own, void (TcpChannel::*resume)());
   // Called when a delayed direction continues. Counts the lateness of the timer as delay by the limit.
   static void NoteLateTimer(LimitedDirection direction, Direction& own);
@@ -128,8 +128,8 @@ class TcpChannel : public pull::MessageChannel,
 };
 
 // The source of a pull, for all channels of the pull. The leading channel connects first. After WELCOME the
-// leading channel stores the address that answered and the TLS session here. The other channels start after
-// that and only read this object.
+// leading channel stores here its TLS session, and as the only address the one that answered. After that, the
+// other channels start; they only read this object.
 struct TcpTarget {
   std::vector<SocketAddress> addresses;  // tried one after the other
   SocketOptions socket;

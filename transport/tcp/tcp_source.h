@@ -1,10 +1,10 @@
 // The source's side of the lane: the listener, and the pending connections.
 //
 // A connection is pending until its HELLO has arrived, for at most hello_timeout. The source keeps at most
-// max_pending_connections pending connections. When another connection arrives, the source closes the oldest.
-// So a flood of connections costs bounded memory.
+// max_pending_connections pending connections. When one more arrives, the source closes the oldest pending
+// connection. So a flood of connections costs bounded memory.
 //
-// Belongs to the first loop, except for the constructor and functions marked thread-safe.
+// Belongs to the thread of the first IoLoop, except for the constructor and functions marked thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -42,7 +42,7 @@ class TcpSource : private IoLoop::Handler {
   // REQUIRES: Shutdown was called.
   ~TcpSource() override;
 
-  // Thread-safe. Listens on `address` and serves the clients that connect; returns the port. UNAVAILABLE if
+  // Thread-safe. Listens on `address` and serves the receivers that connect; returns the port. UNAVAILABLE if
   // this process cannot listen on the address.
   absl::StatusOr<uint16_t> Listen(const SocketAddress& address);
   // Thread-safe. Stops listening and closes all pending connections.
@@ -67,7 +67,7 @@ class TcpSource : private IoLoop::Handler {
   const Options options_;
   UniqueFd listener_;
   std::optional<IoLoop::WatchId> watch_;
-  TaskQueue::TimerId watch_timer_ = TaskQueue::kNoTimer;  // while the listener is not watched
+  TaskQueue::TimerId watch_timer_ = TaskQueue::kNoTimer;  // calls WatchListener after a pause
   SpareDescriptor spare_;
   std::list<std::unique_ptr<PendingConnection>> pending_;  // oldest first
   size_t next_loop_ = 0;

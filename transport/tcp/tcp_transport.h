@@ -1,5 +1,5 @@
-// The TCP transport, by the pull protocol (pull/FORMAT.md). Malicious bytes from a peer cannot make it abort,
-// hang, or write outside the destinations of its fetches.
+// The TCP transport. It speaks the pull protocol (pull/FORMAT.md). Malicious bytes from a peer cannot make
+// the transport abort, hang, or write outside the destinations of its fetches.
 //
 // A few threads with epoll loops serve all connections. Thread-safe. Callbacks run on these threads.
 // Callbacks of one pull may run at the same time.
@@ -38,7 +38,7 @@ struct TcpOptions {
   uint64_t receive_limit = 0;
   // A connection breaks when the peer takes no bytes, or its host does not answer, for this time.
   absl::Duration peer_timeout = absl::Seconds(10);
-  // Max time to connect, whatever the context's deadline.
+  // Max time to connect, even if the context's deadline is later.
   absl::Duration connect_timeout = absl::Seconds(10);
   // Closes a connection that has sent no HELLO within this time.
   absl::Duration hello_timeout = absl::Seconds(5);

@@ -1,5 +1,5 @@
-// Stores the receiver's idle endpoints by peer, because a new connection takes longer than a small pull.
-// Private to this folder. Only the progress thread uses it.
+// Keeps a receiver's idle UCX endpoints for later pulls from the same peer, because a new connection takes
+// longer than a small pull. Private to this folder. Only the progress thread uses it.
 #pragma once
 
 #include <deque>
@@ -21,9 +21,9 @@ class EndpointCache {
   };
   EndpointCache(UcxWorker* worker, const Limits& limits) : worker_(worker), limits_(limits) {}
 
-  // Removes and returns an idle endpoint to the peer, without an owner; nullptr: no endpoint is idle.
+  // Removes an idle endpoint to the peer and returns it, without an owner; nullptr: no endpoint is idle.
   std::shared_ptr<UcxEndpoint> Take(const std::string& peer);
-  // Stores the endpoint for at most idle_time. Closes a failed endpoint, and an endpoint beyond idle_a_peer.
+  // Stores the endpoint for at most idle_time. Closes it if it failed or the peer has idle_a_peer endpoints.
   // REQUIRES: no operation is in flight on the endpoint.
   void Give(const std::string& peer, std::shared_ptr<UcxEndpoint> endpoint);
   // Closes all idle endpoints; from now on Give closes every endpoint. Must be called before destruction.

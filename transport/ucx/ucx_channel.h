@@ -1,5 +1,5 @@
-// A message channel: one conversation over a UCX endpoint. A conversation ends with BYE from both ends. The
-// endpoint is then idle, and can carry another conversation.
+// A UcxChannel is one conversation over a UCX endpoint. A conversation ends with BYE from both ends. After
+// that the endpoint is idle, and can carry another conversation.
 //
 // UCX accesses the memory of an operation until the operation completes. If the peer hangs, the channel
 // closes the endpoint by force, which completes all operations.
@@ -30,8 +30,8 @@ class UcxChannel : public pull::MessageChannel,
                    public EndpointOwner,
                    public std::enable_shared_from_this<UcxChannel> {
  public:
-  // `drain_timeout`: max time that End waits for operations in flight and the peer's BYE; then the channel
-  // closes the endpoint by force.
+  // `drain_timeout`: max time that End waits for operations in flight and the peer's BYE. After this time the
+  // channel closes the endpoint by force.
   UcxChannel(UcxWorker* worker, absl::Duration drain_timeout)
       : worker_(*worker), drain_timeout_(drain_timeout) {}
 
@@ -61,7 +61,7 @@ class UcxChannel : public pull::MessageChannel,
   virtual void OnProgress() = 0;
   // Called when the peer's BYE arrives while the conversation is ending.
   virtual void OnLastBye() {}
-  // The conversation is over. `closed`: whether the endpoint is closed; otherwise the endpoint is idle.
+  // The conversation is over. If `closed` is true, the endpoint is closed; if it is false, idle.
   virtual void OnEnded(bool closed) = 0;
 
   // The conversation has ended normally: the endpoint can carry another conversation.
@@ -112,7 +112,7 @@ class UcxReceiverChannel : public UcxChannel {
   void OnFailed(const absl::Status& status) override;
 
  private:
-  // A remote read: one UCX operation for each segment that it overlaps.
+  // A remote read, made of one UCX operation for each segment that the read overlaps.
   struct Read {
     pull::Data piece;
     int parts = 1;  // operations that have not completed, plus one while they are being started

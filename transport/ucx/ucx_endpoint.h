@@ -1,6 +1,6 @@
-// One connection between two daemons. Private to this folder. Only the progress thread uses it.
+// One UCX connection between two daemons. Private to this folder. Only the progress thread uses it.
 //
-// An endpoint has at most one owner: a pull's channel at the receiver, or a connection at the source. An idle
+// An endpoint has at most one owner: a UcxReceiverChannel, or at the source a UcxSource::Connection. An idle
 // endpoint in the receiver's cache has no owner. After an endpoint has failed, only Close has an effect.
 #pragma once
 
@@ -54,7 +54,7 @@ class UcxEndpoint : public std::enable_shared_from_this<UcxEndpoint> {
   void set_owner(EndpointOwner* owner) { owner_ = owner; }
   bool usable() const { return ep_ != nullptr && failure_.ok(); }
   ucp_ep_h ep() const { return ep_; }
-  // Operations that have not completed.
+  // The number of operations that have not completed.
   int in_flight() const { return in_flight_; }
   UcxWorker& worker() { return *worker_; }
 

@@ -43,10 +43,10 @@ struct UcxOptions {
   DeviceRuntime* devices = nullptr;
   // Threads that read images that are not in place.
   int serving_threads = 4;
-  // When a pull ends, max time to wait for operations in flight. After that the connection is closed by
-  // force.
+  // Max time that the end of a pull waits for operations in flight. After this time the connection is closed
+  // by force.
   absl::Duration drain_timeout = absl::Milliseconds(500);
-  // Max time to connect, whatever the context's deadline.
+  // Max time to connect, even if the context's deadline is later.
   absl::Duration connect_timeout = absl::Seconds(10);
   uint64_t request_bytes = uint64_t{4} << 20;  // max bytes of one request or remote read
   // A pull has at most about request_bytes * requests_in_flight bytes in flight.

@@ -31,7 +31,7 @@ absl::Status UcxStatus(ucs_status_t status, std::string_view what);
 
 class UcxWorker {
  public:
-  // Active message ids: of frames without a piece, and of DATA with its piece.
+  // The ids of active messages: kControlId for frames without a piece, kDataId for DATA with its piece.
   static constexpr unsigned kControlId = 1;
   static constexpr unsigned kDataId = 2;
 
@@ -39,8 +39,8 @@ class UcxWorker {
     std::string tls;                 // the UCX transports (UCX_TLS) that this lane may use
     std::string connection_manager;  // UCX's name of the connection manager that listens; empty: all
     std::string net_devices;         // the network devices that UCX may use; empty: all
-    bool rma = false;                // also one-sided reads
-    bool devices = false;            // also memory of CUDA devices, if UCX supports it; see reaches_devices()
+    bool rma = false;                // the worker also does one-sided reads
+    bool devices = false;            // also uses memory of CUDA devices if UCX can; see reaches_devices()
     uint64_t tcp_segment_bytes = 0;  // size of UCX's TCP send and receive segments; 0: UCX's default
     // UCX sends pieces of at least this size by rendezvous, and smaller ones together with their head.
     uint64_t rendezvous_bytes = 16 << 10;
