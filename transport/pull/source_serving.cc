@@ -42,7 +42,9 @@ void SourceServing::Leave(const std::shared_ptr<ServedConnection>& connection) {
 absl::StatusOr<ServedPiece> SourceServing::Read(uint64_t offset, uint64_t bytes) {
   {
     absl::MutexLock lock(&mutex_);
-    if (revoked_) return absl::CancelledError("the source revoked the pull; ask for a new grant");
+    if (revoked_) {
+      return absl::CancelledError("the source revoked the pull; the receiver asks for another source");
+    }
     // Revoke waits for these: the image may go when it returns.
     ++reads_;
   }

@@ -150,7 +150,8 @@ absl::Status RequireConnectionManager(const std::string& name) {
   if (const ucs_status_t status = uct_cm_open(found, worker, config, &manager); status != UCS_OK) {
     return absl::UnavailableError(absl::StrCat("open UCX's connection manager '", name,
                                                "': ", ucs_status_string(status),
-                                               "; for rdmacm load the kernel's module rdma_ucm"));
+                                               "; load the kernel's module rdma_ucm, and give this process "
+                                               "access to /dev/infiniband/rdma_cm"));
   }
   uct_cm_close(manager);
   return absl::OkStatus();
