@@ -28,7 +28,8 @@ absl::Status AdmissionQueue::Admit(Line& line, TaskRunner::Task task) {
   const bool full = line.waiting_.size() >= options_.max_waiting;
   const bool late = !line.waiting_.empty() && now - line.waiting_.front().since >= options_.max_wait;
   if (full || late) {
-    return Refuse(line, now, absl::StrCat(line.waiting_.size(), " calls of this kind wait; call again later"));
+    return Refuse(line, now,
+                  absl::StrCat(line.waiting_.size(), " calls of this kind wait; call again later"));
   }
   const absl::Status scheduled = executor_->Schedule([this] { RunNext(); });
   if (!scheduled.ok()) return Refuse(line, now, scheduled.message());
