@@ -27,7 +27,8 @@ ClaimedNames NamesOf(const DurableFacts& facts, const std::vector<std::string>& 
   }
   for (const KeyRecord& record : facts.keys) {
     names.writes.insert(absl::StrCat("key ", record.name));
-    names.reads.insert(ArtifactName(record.artifact_id));
+    // An artifact that loses its last key by a deletion stays: so two deletions must see each other.
+    (record.deleted ? names.writes : names.reads).insert(ArtifactName(record.artifact_id));
     if (!record.files_id.empty()) names.reads.insert(ArtifactName(record.files_id));
   }
   for (const NodeBinding& binding : facts.nodes) {

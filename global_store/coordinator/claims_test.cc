@@ -36,6 +36,12 @@ TEST(Claims, NamesOf_ClaimsWrittenAndReferencedNames) {
               ElementsAre("name x", "node n"));
 }
 
+TEST(Claims, DeletedKey_ClaimsItsArtifactAlone) {
+  const ClaimedNames unbind = NamesOf({.keys = {{.name = "k", .artifact_id = "a", .deleted = true}}}, {});
+  EXPECT_THAT(unbind.writes, ElementsAre("artifact a", "key k"));
+  EXPECT_THAT(unbind.reads, IsEmpty());
+}
+
 TEST(Claims, NewDifference_ClaimsWhatItIsBetween) {
   const ClaimedNames publish = NamesOf(
       {.artifacts = {{.artifact_id = "a"}, {.artifact_id = "d", .base_id = "b", .target_id = "a"}}}, {"a"});

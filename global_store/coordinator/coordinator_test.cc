@@ -282,6 +282,36 @@ TEST_F(CoordinatorTest, ConcurrentBindAndDelete_LeaveNoKeyWithoutArtifact) {
   }
 }
 
+// An artifact that loses its last key by a deletion stays until it is deleted itself.
+TEST_F(CoordinatorTest, ConcurrentDeletionsOfBothKeys_LeaveTheArtifact) {
+  Publish("x");
+  for (const char* const key : {"k1", "k2"}) ASSERT_TRUE(Bind("", key, "x").ok());
+  absl::Notification first_commits, second_planned;
+  store_.on_commit = [&](const WriteBatch&) {
+    if (first_commits.HasBeenNotified()) return;
+    first_commits.Notify();
+    EXPECT_TRUE(second_planned.WaitForNotificationWithTimeout(absl::Seconds(30)));
+  };
+  const auto unbind = [&](const char* key, const std::function<void()>& on_planned) {
+    const auto deleted =
+        coordinator_->Mutate("", [&](const Directory& directory, absl::Time now) -> absl::StatusOr<Change> {
+          auto plan = directory.catalog().PrepareDeleteKey(key, std::nullopt, now);
+          if (!plan.ok()) return plan.status();
+          on_planned();
+          return Change{.facts = plan->facts};
+        });
+    EXPECT_TRUE(deleted.ok()) << deleted.status();
+  };
+  std::thread first([&] { unbind("k1", [] {}); });
+  EXPECT_TRUE(first_commits.WaitForNotificationWithTimeout(absl::Seconds(30)));
+  unbind("k2", [&] {
+    if (!second_planned.HasBeenNotified()) second_planned.Notify();
+  });
+  first.join();
+  EXPECT_FALSE(coordinator_->WithDirectory(
+      [](Directory& directory, SteadyTime) { return directory.catalog().IsReleased("x"); }));
+}
+
 // The publication relies on a difference that exists, and which no key kept before.
 TEST_F(CoordinatorTest, DifferenceOfRunningPublication_IsNotDeleted) {
   Publish("base");
