@@ -113,7 +113,7 @@ TEST_F(GlobalStoreServerTest, ListUnkeyedArtifactsAndDelete_CollectsGarbage) {
   remove.set_artifact_id(kept->id());
   const absl::Status refused = Call(&Stub::DeleteArtifact, remove).status();
   EXPECT_TRUE(absl::IsFailedPrecondition(refused));
-  EXPECT_THAT(refused.message(), HasSubstr("keys k"));
+  EXPECT_THAT(refused.message(), HasSubstr("bind the artifact, as a model or as files: k;"));
   remove.set_artifact_id(dropped->id());
   EXPECT_TRUE(Call(&Stub::DeleteArtifact, remove).ok());
   EXPECT_TRUE(absl::IsNotFound(Describe(dropped->id()).status()));
