@@ -31,7 +31,7 @@ class SealedMappings {
   static SealedMappings Read();
 
   // The place of `bytes` in a memfd that is sealed WRITE | SHRINK | GROW and holds the same content.
-  // nullopt if there is no such memfd, or if this process no longer has its descriptor.
+  // nullopt if `bytes` lie in other memory, or if this process has closed the memfd's descriptor.
   std::optional<Place> Find(std::span<const std::byte> bytes) const;
   // The descriptor of a file that Find returned. This object owns it.
   int fd(const FileId& file) const { return files_.at(file).get(); }

@@ -24,7 +24,7 @@ struct Hop {
   bool under_way = false;
   std::vector<v1::ServeReport> servings;
   v1::Limits limits;
-  std::string problem;  // why there is no report
+  std::string problem;  // why the report is missing; else empty
 };
 
 struct Route {

@@ -57,7 +57,7 @@ class LockedHostTable {
   bool Add(std::byte* base, uint64_t bytes, HostAccess access);
   // False if no range begins at `base`.
   bool Remove(std::byte* base);
-  // The kReadWrite range that holds all of [begin, begin + bytes); empty if there is no such range.
+  // The kReadWrite range that holds all of [begin, begin + bytes); empty if none holds all.
   std::span<std::byte> Find(const void* begin, uint64_t bytes) const;
 
  private:

@@ -1,7 +1,7 @@
 // Makes the record of a chunk: compares the chunk with the base's chunk, and encodes the changes. Of all
 // modes it uses the one with the smallest record. A DifferenceEncoder collects the records.
 //
-// If there is no memory for a record, the DifferenceEncoder gives up the whole difference
+// If the memory for a record cannot be had, the DifferenceEncoder gives up the whole difference
 // (DifferenceEncoder::NoteNoMemory).
 #pragma once
 

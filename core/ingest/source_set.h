@@ -35,9 +35,9 @@ class SourceSet {
 
   // Adds a source, and sets only the fields of SourceInUse that belong to SourceSet (chunk_fetch.h).
   void Add(std::unique_ptr<SourceInUse> source);
-  // Removes and returns a source without a fetch in flight. Either the source was given up, and has a
-  // `failure`, or the source has no more chunks to deliver, and has no `failure`. Null if there is no such
-  // source.
+  // Removes and returns a retired source. A source retires when it has no fetch in flight and was either
+  // given up (then it has a `failure`) or has delivered all its chunks (then it has none). Null if no source
+  // has retired.
   std::unique_ptr<SourceInUse> TakeRetired();
   bool HasRetired() const;
   // Removes and returns the remaining sources, at the end of the ingest.

@@ -70,7 +70,7 @@ class EvictingAllocator {
   template <typename Memory>
   absl::StatusOr<Memory> AllocateIn(Location pool, const AllocationRequest& request,
                                     absl::FunctionRef<absl::StatusOr<Memory>()> allocate);
-  // False if there is no replica to try. If the replica must stay, adds it to `refused`. `needed_by`: the
+  // Tries one replica; false if none is left to try. Adds a replica that must stay to `refused`. `needed_by`:
   // trace span of the request that needs the room. The eviction has a trace of its own, linked to it.
   bool TryEvictOne(Location pool, const TraceContext& needed_by, Refusals& refused);
   // Whether to evict. False if evictions cannot make enough room, or if enough memory is becoming free.

@@ -118,8 +118,8 @@ class ReplicaTable {
   };
   // NOT_FOUND for an unknown replica, and for a replica in a state that `of` excludes.
   absl::StatusOr<std::unique_ptr<ReplicaLease>> Lease(std::string_view id, LeaseOf of);
-  // Leases a ready replica. If there is none and `chunks` is set, leases a replica that has all these chunks.
-  // NOT_FOUND if there is no such replica either.
+  // Leases a ready replica, or else, if `chunks` is set, a replica that has all these chunks. NOT_FOUND if
+  // the location has neither.
   absl::StatusOr<std::unique_ptr<ReplicaLease>> LeaseAt(
       std::string_view artifact_id, Location location,
       const std::optional<std::vector<uint32_t>>& chunks = std::nullopt);

@@ -50,9 +50,9 @@ class ChunkSource {
   // writes to `destination`. Returns the digests of the range if the source computed them while copying, else
   // nullopt. If BLAKE3 was requested and is missing, the caller computes it.
   //
-  // The source retries transient errors itself. After an error the source is no longer usable, with two
-  // exceptions: an error because the context has ended, and, if availability() is not null,
-  // FAILED_PRECONDITION, which means that only this range is missing.
+  // The source retries transient errors itself. After an error the source must not be used again. It may be
+  // used again only if the context has ended, or after FAILED_PRECONDITION if availability() is not null:
+  // then only this range is missing.
   virtual absl::StatusOr<std::optional<ChunkDigests>> Fetch(const RequestContext& context,
                                                             const ChunkRequest& request) = 0;
 

@@ -44,9 +44,9 @@ struct ArtifactRecord {
   std::vector<Origin> origins;  // sorted by place
   bool deleted = false;         // a tombstone: only artifact_id, `updated` and `versioned` are meaningful
   absl::Time updated;
-  // True: the artifact is a version of keys. When no key names or keeps the artifact any more, it may be
-  // deleted with its last replica. False: the artifact was put without a key, or its last key was deleted. It
-  // stays until an operator deletes it. Files and differences are always versions.
+  // True: the artifact is a version of keys. After the last key has stopped to name or keep the artifact, it
+  // may be deleted with its last replica. False: the artifact was put without a key, or its last key was
+  // deleted. It stays until an operator deletes it. Files and differences are always versions.
   bool versioned = false;
   // For kind kDifference: the ids of its base and target (differences.h).
   std::string base_id = {};

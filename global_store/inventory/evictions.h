@@ -35,8 +35,8 @@ class Evictions {
       : origin_finding_age_(origin_finding_age), nodes_(nodes), catalog_(catalog), inventory_(inventory) {}
 
   // Grants the eviction unless the replica is the last copy. Copies on other nodes count if `proofs` names
-  // them as proven. After a grant, the replica is no longer offered or counted. NOT_FOUND: the node has not
-  // reported this replica; the store then asks the node for an inventory.
+  // them as proven. After a grant, the store stops offering and counting the replica. NOT_FOUND: the node has
+  // not reported this replica; the store then asks the node for an inventory.
   absl::StatusOr<EvictionDecision> Request(const NodeIdentity& node, std::string_view replica_id,
                                            SteadyTime now, const Proofs& proofs = {});
   // Call this when the node kept a replica that it was allowed to evict. The replica counts again.

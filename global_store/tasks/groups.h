@@ -81,7 +81,7 @@ class Groups {
   // An error says why no GPU of this node can take part in a new group.
   absl::Status CheckMayBroadcast(std::string_view node_id) const;
   // Sets the group's root. A GPU of any node that has a ready replica becomes a further rank and the root.
-  // If there is no such GPU, the best of the ranks becomes the root.
+  // If no GPU has a ready replica, the best of the ranks becomes the root.
   void ChooseRoot(const std::string& nccl_version, GroupPlan& group) const;
   // Whether two of the nodes failed together recently.
   bool FailedTogether(const std::set<std::string>& nodes) const;

@@ -111,7 +111,7 @@ class Transfers {
   // Whether the node was recently given sources on other hosts and now pulls for its host.
   bool HasTurn(const Node& node, const Asking& asking) const;
   // The node that the receiver waits for: a hostmate, or a node of its zone, that pulls from outside now.
-  // nullopt: there is no such node, or the receiver has waited long enough.
+  // nullopt: no node pulls for this receiver, or the receiver has waited long enough.
   std::optional<Mate> FindPullingMate(const Asking& asking);
   // A grant that was issued after `issued_after` and brings the artifact into the receiver's zone. Its
   // receiver can serve this receiver. Null: there is none.
